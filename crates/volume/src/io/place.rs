@@ -34,7 +34,10 @@ impl<E: Env> Core<E> {
     pub(crate) fn available(&self, tier: Tier, placement: Placement) -> u64 {
         let bound = Placement::bound_to(tier);
         let left = match placement {
-            Placement::Auto => self.free_in(tier).saturating_sub(self.volumes.promised(bound) + self.set_aside(tier)),
+            Placement::Auto => {
+                let promised = self.volumes.promised(bound) + self.set_aside(tier);
+                (self.free_in(tier) + self.rehomed(tier)).saturating_sub(promised)
+            }
             own if own == bound => self.free_in(tier),
             _ => 0,
         };

@@ -76,9 +76,6 @@ pub(crate) struct MoverState {
     pub(super) evacuations: Cell<usize>,
     /// Of the evacuation begun last: the slot that is left, and the one that was taken.
     pub(super) last_evacuated: Cell<Option<(SlotId, SlotId)>>,
-    /// Chunks of volumes bound to the slow tier that have their slot on another member already, and count as promised one until they
-    /// switch.
-    pub(super) rehomed: Cell<usize>,
     /// Chunks that went to another member of their tier.
     pub(crate) evacuated: Cell<u64>,
     /// Nothing new is begun.
@@ -107,7 +104,7 @@ pub(crate) struct Move {
     pub(super) certain: bool,
     /// Its member is to leave: it goes beside what the scheduler plans.
     pub(super) evacuates: bool,
-    /// It takes what its volume was promised on the slow tier from one member to another: see [`MoverState::rehomed`].
+    /// It takes what its volume was promised on the slow tier from one member to another: see [`Stage::Rehoming`].
     pub(super) rehomes: bool,
 }
 
@@ -137,7 +134,6 @@ impl MoverState {
             leaving: Signal::default(),
             evacuations: Cell::default(),
             last_evacuated: Cell::default(),
-            rehomed: Cell::default(),
             evacuated: Cell::default(),
             held: Cell::default(),
             ended: Signal::default(),
@@ -472,7 +468,9 @@ impl<E: Env> Core<E> {
 
     /// A move has switched, or will not.
     pub(super) fn no_more_rehomed(&self, mv: &Move) {
-        take_from(&self.mover.rehomed, usize::from(mv.rehomes));
+        if mv.rehomes {
+            self.mover.under_way.ends(Job::Demote, Stage::Rehoming, mv);
+        }
     }
 
     fn drop_target(&self, mv: &Move) {

@@ -33,7 +33,7 @@ impl<E: Env> Core<E> {
     pub(crate) fn owed_below(&self) -> u64 {
         let owed = self.volumes.promised(Placement::SlowOnly) + self.set_aside(Tier::Slow);
         let coming: u64 = self.open_to_chunks(Tier::Slow).map(|m| m.on_the_way.get()).sum();
-        let taken = self.mover.rehomed.get() as u64;
+        let taken = self.rehomed(Tier::Slow);
         match mutant::on(Mutant::I5OwedBelowForEver) {
             true => 0,
             false => owed.saturating_sub(self.free_in(Tier::Slow) + coming + self.copies() + taken),

@@ -22,9 +22,11 @@ pub(super) enum Stage {
     OnItsWay,
     /// What it writes to the slow tier may be in a disk's cache.
     Unsettled,
+    /// Its chunk is of a volume bound to the slow tier, has a slot on another member already, and counts as promised one until it switches.
+    Rehoming,
 }
 
-const STAGES: usize = 4;
+const STAGES: usize = 5;
 
 /// Whose move it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,12 +72,23 @@ impl UnderWay {
 
     /// Moves of a kind in a stage, but for those from or to one of these members.
     pub(super) fn of(&self, job: Job, planner: Planner, stage: Stage, but: &Still) -> usize {
-        let ways = self.0.borrow();
-        let own = ways.iter().filter(|(way, _)| (way.0, way.1) == (job as usize, planner));
-        own.filter(|((_, _, from, to), _)| !but.has(*from) && !but.has(*to)).map(|(_, n)| n[stage as usize]).sum()
+        self.between(job, planner, stage, |from, to| !but.has(from) && !but.has(to))
     }
 
-    /// The same of both kinds.
+    /// Those between members of which this holds: the one that is left, and the other one.
+    pub(super) fn between(
+        &self,
+        job: Job,
+        planner: Planner,
+        stage: Stage,
+        holds: impl Fn(MemberIndex, MemberIndex) -> bool,
+    ) -> usize {
+        let ways = self.0.borrow();
+        let own = ways.iter().filter(|(way, _)| (way.0, way.1) == (job as usize, planner));
+        own.filter(|((_, _, from, to), _)| holds(*from, *to)).map(|(_, n)| n[stage as usize]).sum()
+    }
+
+    /// Moves of both kinds in a stage, but for those.
     pub(super) fn of_both(&self, planner: Planner, stage: Stage, but: &Still) -> usize {
         [Job::Demote, Job::Promote].into_iter().map(|job| self.of(job, planner, stage, but)).sum()
     }

@@ -11,7 +11,7 @@ use bimetal_volume::env::Env;
 use bimetal_volume::group::structure::{LeaveReport, NewFamily, StructureError};
 use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
-use bimetal_volume::Group;
+use bimetal_volume::{Group, Volume};
 
 use crate::image::sample::stamp;
 use crate::image::{
@@ -460,4 +460,88 @@ fn a_start_without_a_disk_that_may_hold_plaintext_says_so() {
     pass(&env, 600);
     assert!(g.status().volumes.iter().all(|v| v.encrypting.is_none()));
     stop(&env, g).expect("an orderly stop");
+}
+
+/// A disk with chunks of a volume bound to the slow tier, and with others, goes to another disk that has room for just these: nothing
+/// comes up to the SSD meanwhile.
+#[test]
+fn what_is_on_its_way_within_the_slow_tier_is_not_owed_twice() {
+    let env = MemoryEnv::new();
+    let d = [20, 200, 60, 200].map(|mib| MemoryDevice { env: Some(env.clone()), ..MemoryDevice::new(mib * MIB) });
+    let volume = |name: &str, mib, placement| NewVolume { name: name.into(), size: Some(mib * MIB), placement };
+    let volumes = vec![volume("auto", 50, Placement::Auto), volume("bound", 25, Placement::SlowOnly)];
+    let members = d[..3].iter().cloned().zip([Tier::Fast, Tier::Slow, Tier::Slow]).collect();
+    make(&env, members, CreateOptions { journal_blocks: Some(64), ..small(volumes) });
+    let g = open(&env, &d[..3], writable()).expect("opens");
+    let (auto, bound) = (g.volume("auto").expect("there"), g.volume("bound").expect("there"));
+    let home = |v: &Volume<MemoryEnv>, c: u64| v.members_of(c * CHUNK).next();
+    // The first SSD is full: from then on all goes to the larger disk, of both volumes in turns, and fits the smaller one with no more than
+    // some slots to spare.
+    let (mut there, mut chunk) = (0, 0);
+    let room = g.status().members[2].free - 200 - 6;
+    while there < room {
+        write(&env, &auto, chunk * CHUNK, &[1; 4096]).expect("write");
+        if home(&auto, chunk) == Some(1) {
+            if there < 200 {
+                write(&env, &bound, there * CHUNK, &[2; 4096]).expect("write");
+            }
+            there += 1;
+        }
+        chunk += 1;
+    }
+    flush(&env, &auto).expect("flush");
+    add(&env, &g, &d[3], Tier::Fast);
+    pass(&env, 5);
+    d[1].read_takes.set(Duration::from_millis(5));
+    evacuate(&env, &g, 1);
+    pass(&env, 120);
+    let s = g.status();
+    assert_eq!(used(&g, 1), 0, "all of it has gone: {:?}", s.mover);
+    assert_eq!((s.mover.promoted, used(&g, 3)), (0, 0), "{:?}", s.mover);
+}
+
+/// A disk stays after all while chunks of a bound volume are on their way from it: what that volume was promised besides is still kept for
+/// it, also while they hang.
+#[test]
+fn what_is_on_its_way_from_a_disk_that_stays_after_all_is_nobody_elses_room() {
+    let env = MemoryEnv::new();
+    let d = [20, 60, 60].map(|mib| MemoryDevice { env: Some(env.clone()), ..MemoryDevice::new(mib * MIB) });
+    let new = |name: &str, size, placement| NewVolume { name: name.into(), size, placement };
+    let volumes = vec![new("bound", Some(30 * MIB), Placement::SlowOnly)];
+    let members = d.iter().cloned().zip([Tier::Fast, Tier::Slow, Tier::Slow]).collect();
+    make(&env, members, CreateOptions { journal_blocks: Some(64), ..small(volumes) });
+    let g = open(&env, &d, writable()).expect("opens");
+    let bound = g.volume("bound").expect("there");
+    (0..120).for_each(|c| write(&env, &bound, c * CHUNK, &[1; CHUNK as usize]).expect("write"));
+    flush(&env, &bound).expect("flush");
+    let home = bound.members_of(0).next().expect("it lives somewhere");
+    assert!((0..120).all(|c| bound.members_of(c * CHUNK).eq([home])), "they lie together");
+    // What is read from there now takes an hour.
+    d[home as usize].read_takes.set(Duration::from_secs(3600));
+    evacuate(&env, &g, home.into());
+    pass(&env, 2);
+    d[home as usize].read_takes.set(Duration::ZERO);
+    assert!(g.status().mover.in_flight > 100, "{:?}", g.status().mover);
+    let (e, g2, all) = (env.clone(), g.clone(), new("auto", None, Placement::Auto));
+    env.block_on(async move {
+        g2.keep_member(home).await.expect("it stays");
+        g2.create_volume(&all).await.expect("it takes all that is left");
+    });
+    let auto = g.volume("auto").expect("there");
+    let (all, over) = (auto.size() / CHUNK, Rc::new(Cell::new(0)));
+    let written = over.clone();
+    env.spawn(async move {
+        for c in 0..all {
+            let data = BufMut::copy_of(&[2; CHUNK as usize]).freeze();
+            auto.write(c * CHUNK, data, WriteFlags::default()).await.expect("it is promised, too");
+            written.set(c + 1);
+            e.sleep(Duration::from_millis(1)).await;
+        }
+    });
+    pass(&env, 20);
+    assert!((all - 150..all).contains(&over.get()), "{} of {all}: the last ones wait", over.get());
+    let begun = env.now();
+    (120..240).for_each(|c| write(&env, &bound, c * CHUNK, &[3; 4096]).expect("it is promised"));
+    assert!(env.now().since(begun) < Duration::from_secs(5), "{:?}", env.now().since(begun));
+    assert!(g.status().mover.in_flight > 100, "{:?}", g.status().mover);
 }

@@ -4,8 +4,10 @@ use crate::claim::Claimed;
 use crate::env::Env;
 use crate::group::core::Core;
 use crate::io::place::Still;
+use crate::member::Standing;
 use crate::slots::GROUP;
-use crate::tier::mover::{add_to, by_way, Move};
+use crate::tier::mover::{by_way, Move};
+use crate::tier::under_way::{Planner, Stage};
 use crate::tier::Job;
 use crate::units::{ChunkId, MemberIndex, Placement, SlotId, Tier};
 
@@ -52,8 +54,23 @@ impl<E: Env> Core<E> {
         let certain = !self.members[m as usize].is_tainted(from.slot);
         self.mover.last_evacuated.set(Some((from, to)));
         let rehomes = placement == Placement::SlowOnly;
-        add_to(&self.mover.rehomed, usize::from(rehomes));
-        Some((job, Move { chunk, from, to, mask: entry.mask, kept: false, certain, evacuates: true, rehomes }))
+        let mv = Move { chunk, from, to, mask: entry.mask, kept: false, certain, evacuates: true, rehomes };
+        if rehomes {
+            self.mover.under_way.begins(Job::Demote, Stage::Rehoming, &mv);
+        }
+        Some((job, mv))
+    }
+
+    /// Slots of a tier that chunks of volumes bound to it have taken on members that stay, and that they count as promised all the same,
+    /// because until they switch they live on one that leaves. When it does not leave any more they are not promised another one.
+    pub(crate) fn rehomed(&self, tier: Tier) -> u64 {
+        if tier == Tier::Fast {
+            return 0;
+        }
+        let leaves = |m: MemberIndex| self.members[m as usize].standing.get() == Standing::Leaving;
+        let stays = |m: MemberIndex| self.members[m as usize].takes_slots();
+        let counts = |from, to| leaves(from) && stays(to);
+        self.mover.under_way.between(Job::Demote, Planner::Evacuation, Stage::Rehoming, counts) as u64
     }
 
     /// The slot that lies to the one taken last as `from` does to the one left last: what is read without seeks is written
