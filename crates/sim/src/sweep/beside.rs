@@ -187,6 +187,42 @@ pub(super) fn owed_by_a_still_ssd() -> Directed {
     Directed::chain("owed by an SSD that stands still", make, 120).finds(&["I5OwedCountsAll"])
 }
 
+/// A volume is encrypted, and its ciphertext goes to a disk that is new and stands still then: chunks go elsewhere, or wait for their turn,
+/// and what was on its way there is on its way yet when others find room nowhere else.
+pub(super) fn encrypted_beside_a_still_disk() -> Directed {
+    const CHUNKS: u64 = 24;
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, inflight: PLENTY, migrate: n % 4 != 3, ..group(8, 34, CHUNKS) };
+        s.volumes[0].placement = Placement::SlowOnly;
+        s.spares.push(MemberSpec { tier: Tier::Slow, slots: 120, discard: true });
+        let new = Act::Make { chunks: 60, placement: Placement::SlowOnly, family: 0 };
+        let acts = [Act::AddMember { disk: 2 }, new, Act::MakeFamily { family: 1 }].map(|act| step(0, act, 0, 0));
+        let [added, made, family] = acts;
+        let prepare = vec![fill(0, CHUNKS), flush(), added, of(1, made), family, sleep(0, 5000)];
+        let session = s.quiet_session(prepare, End::Stop);
+        s.sessions.push(session);
+        let mut steps = vec![step(0, Act::Encrypt { family: 1 }, 0, 0)];
+        for i in 0..20u8 {
+            // Each waits for nobody but itself.
+            let (wait, at) = (sleep(1 + i, u64::from(i) * 400), u64::from(i) * CHUNK);
+            let new = Step { volume: 1, ..step(1 + i, [WRITE, FUA][i as usize % 2], at, CHUNK) };
+            steps.extend([wait, step(1 + i, WRITE, at + 4096, 8192), new, step(1 + i, Act::Read, at, CHUNK)]);
+        }
+        steps.extend([
+            sleep(0, 260_000),
+            step(0, Act::Read, 0, CHUNKS * CHUNK),
+            of(1, step(0, Act::Read, 0, 20 * CHUNK)),
+        ]);
+        let mut session = s.quiet_session(steps, End::Stop);
+        session.faults[2] = Faults { stands_after: 20 + n as u32 / 2, stands_ms: 200_000, ..Faults::default() };
+        s.sessions.push(session);
+        let session = s.quiet_session(vec![step(0, Act::Read, 0, CHUNKS * CHUNK), fill(0, 4), flush()], End::Stop);
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("encrypted beside a disk that stands still", make, 120).finds(&["AdriftFreedAtOnce"])
+}
+
 /// The larger of two disks is lost, and says so, before or while it hears of regions of the map that new data come to; all there is lies on
 /// others.
 pub(super) fn new_regions_beside_a_lost_disk() -> Directed {

@@ -7,8 +7,8 @@
 //! the one chunk that is being copied, and copy theirs themselves when they come first: plaintext is never written to a
 //! volume that has a family. Readers do not wait. (Beside evacuation the other exception to D7.)
 //!
-//! 1. The copy happens under a claim on the whole chunk. What was read under it is current, unless a sync failed
-//!    meanwhile: then it is dropped (C11.1).
+//! 1. The copy happens under a claim on the whole chunk, and waits for no disk that stands still ([`super::elsewhere`]). What was read
+//!    under it is current, unless a sync failed meanwhile: then it is dropped (C11.1).
 //!    A chunk without valid blocks leaves its slot.
 //! 2. It goes on until no chunk of the volume is plaintext, after a restart too: entries tell what is left.
 //! 3. Beside clients it takes a quarter of the time at most.
@@ -18,18 +18,14 @@ use std::time::Duration;
 
 use bimetal_format::{entry, Entry};
 
-use super::cipher::key_of;
-use crate::buf::BufMut;
+use super::elsewhere::On;
 use crate::env::Env;
 use crate::error::Error;
 use crate::group::core::Core;
 use crate::group::create::headroom;
 use crate::group::structure::room::tier_of;
 use crate::group::volume::VolumeInfo;
-use crate::io::split::runs;
-use crate::member::WriteFor;
-use crate::mutant::{self, Mutant};
-use crate::units::{ChunkId, SlotId, Tier, BLOCK, BLOCKS_PER_CHUNK, CHUNK};
+use crate::units::{ChunkId, Tier};
 use crate::wait;
 
 /// Chunks encrypted side by side while clients leave the devices alone, and beside them.
@@ -45,9 +41,6 @@ const AGAIN: Duration = Duration::from_millis(200);
 const AGAIN_MOST: Duration = Duration::from_secs(60);
 /// A stop is noticed after so long.
 const NOTICE: Duration = Duration::from_millis(200);
-/// A slot is looked for again after so long, and for so long in all.
-const LOOK: Duration = Duration::from_millis(20);
-const PATIENCE: Duration = Duration::from_secs(20);
 
 impl<E: Env> Core<E> {
     /// Encrypts what is to be encrypted, as a task of its own, if there is none yet.
@@ -64,9 +57,9 @@ impl<E: Env> Core<E> {
         }
     }
 
-    /// Waits until nothing is being encrypted or overwritten any more. The group is stopping.
+    /// Waits until nothing is being encrypted or overwritten any more, nor on its way for it. The group is stopping.
     pub(crate) async fn encryption_ended(&self) {
-        while self.families.running.get() {
+        while self.families.running.get() || self.families.adrift.get() > 0 {
             self.families.ended.wait().await;
         }
     }
@@ -156,7 +149,7 @@ impl<E: Env> Core<E> {
     }
 
     /// One pass over a volume; says how many chunks could not be encrypted.
-    async fn encrypt_chunks_of(&self, v: &Rc<VolumeInfo>) -> u64 {
+    async fn encrypt_chunks_of(self: &Rc<Self>, v: &Rc<VolumeInfo>) -> u64 {
         self.count_plain(v).await;
         let mut failed = 0;
         let mut pages = self.pages_in_use(v, 0);
@@ -178,13 +171,13 @@ impl<E: Env> Core<E> {
     }
 
     /// Encrypts a few chunks side by side; says how many could not be.
-    async fn encrypt_some(&self, v: &Rc<VolumeInfo>, chunks: &[ChunkId]) -> u64 {
+    async fn encrypt_some(self: &Rc<Self>, v: &Rc<VolumeInfo>, chunks: &[ChunkId]) -> u64 {
         let _work = self.families.work.lock().await;
         if v.cipher.is_locked() || self.wait_for_room(chunks.len()).await.is_err() {
             return chunks.len() as u64;
         }
         let _room = self.commit.reserve(chunks.len());
-        let results = wait::all(chunks.iter().map(|c| self.encrypt_chunk(v, *c)).collect()).await;
+        let results = wait::all(chunks.iter().map(|c| self.encrypt_chunk(v, *c, On::Turn)).collect()).await;
         let good = results.iter().filter(|r| r.is_ok()).count() as u64;
         let plain = &v.cipher.plain;
         plain.set(plain.get().saturating_sub(good));
@@ -206,7 +199,7 @@ impl<E: Env> Core<E> {
     }
 
     /// Encrypts one chunk, unless it is. The caller has room for a change of its entry, and no claim on it.
-    pub(crate) async fn encrypt_chunk(&self, v: &VolumeInfo, chunk: ChunkId) -> Result<(), Error> {
+    pub(crate) async fn encrypt_chunk(self: &Rc<Self>, v: &VolumeInfo, chunk: ChunkId, on: On) -> Result<(), Error> {
         let _claim = self.claims.claim_alone(chunk).await;
         let failures = self.health.failures();
         let before = self.entry(chunk)?;
@@ -220,117 +213,14 @@ impl<E: Env> Core<E> {
         }
         self.health.check()?;
         self.claims.cancel_motion(chunk, false);
-        let from = SlotId { member: before.member, slot: before.slot };
         if before.mask == 0 {
             // A crash cut its first write off. Nobody needs its slot.
             self.change_entry(chunk, Entry::default());
             return Ok(());
         }
-        let to = self.copy_elsewhere(v, chunk, before.mask, from, failures).await?;
+        let to = self.copy_elsewhere(v, (chunk, before), failures, on).await?;
         let after = Entry { member: to.member, slot: to.slot, flags: before.flags | entry::ENCRYPTED, ..before };
         self.change_entry(chunk, after.without_kept());
         Ok(())
-    }
-
-    /// Copies what is valid of a chunk, encrypted, to another slot, and says to which one. So many failures were known
-    /// before what is copied was found to be current.
-    async fn copy_elsewhere(
-        &self,
-        v: &VolumeInfo,
-        chunk: ChunkId,
-        mask: u32,
-        from: SlotId,
-        failures: u64,
-    ) -> Result<SlotId, Error> {
-        if mutant::on(Mutant::EncryptedInPlace) {
-            return self.copy_encrypted(v, chunk, mask, from, from).await.map(|()| from);
-        }
-        let to = self.slot_to_encrypt_to(v, chunk, self.tier_of_member(from.member)).await?;
-        let _held = self.families.hold(1);
-        let copied = match self.settle_both(from, to).await {
-            Ok(()) => self.copy_encrypted(v, chunk, mask, from, to).await,
-            Err(e) => Err(e),
-        };
-        let sure = if self.health.failures() == failures { Ok(()) } else { self.health.check() };
-        if let Err(e) = copied.and(sure) {
-            self.untake(to, chunk);
-            return Err(e);
-        }
-        Ok(to)
-    }
-
-    /// Neither what is copied nor the copy may be overtaken by a write of unknown outcome (C2.2).
-    async fn settle_both(&self, from: SlotId, to: SlotId) -> Result<(), Error> {
-        if !mutant::on(Mutant::C2TaintedEncrypted) {
-            self.cleanse(from).await?;
-        }
-        self.cleanse(to).await
-    }
-
-    async fn copy_encrypted(
-        &self,
-        v: &VolumeInfo,
-        chunk: ChunkId,
-        mask: u32,
-        from: SlotId,
-        to: SlotId,
-    ) -> Result<(), Error> {
-        let number = v.number_of(chunk).ok_or(Error::Lost)?;
-        let _pins = [self.claims.pin(from), self.claims.pin(to)];
-        for (first, end, valid) in runs(mask, 0, BLOCKS_PER_CHUNK) {
-            if valid {
-                let at = u64::from(first) * BLOCK;
-                let len = u64::from(end - first) * BLOCK;
-                let mut data = self.read_slot(from, at, len).await?;
-                key_of(v)?.encrypt((number * CHUNK + at) / BLOCK, &mut data);
-                self.write_slot(to, at, data).await?;
-            }
-        }
-        // The commit that makes the change of the entry durable syncs this first, like what a client has written. A copy that failed is
-        // nobody's: a member that is lost owes no sync for it.
-        if !mutant::on(Mutant::EncryptedNotSynced) {
-            self.members[to.member as usize].sync.owe_client();
-        }
-        Ok(())
-    }
-
-    async fn read_slot(&self, slot: SlotId, at: u64, len: u64) -> Result<BufMut, Error> {
-        let m = &self.members[slot.member as usize];
-        let read = m.read(m.layout.slot(slot.slot) + at, BufMut::new(len as usize)).await;
-        read.map_err(|source| Error::Device { member: slot.member, source })
-    }
-
-    async fn write_slot(&self, slot: SlotId, at: u64, data: BufMut) -> Result<(), Error> {
-        let m = &self.members[slot.member as usize];
-        let result = m.write(m.layout.slot(slot.slot) + at, data.freeze(), WriteFor::Engine).await;
-        if result.is_err() {
-            // The next try should go elsewhere, as after a copy by the mover.
-            m.taint(slot.slot);
-            m.unwritable.borrow_mut().insert(slot.slot);
-        }
-        result.map_err(|source| Error::Device { member: slot.member, source })
-    }
-
-    /// A slot for the ciphertext: in the same tier rather than in the other. On a full group one comes free when those
-    /// before it have left theirs (I5).
-    async fn slot_to_encrypt_to(&self, v: &VolumeInfo, chunk: ChunkId, tier: Tier) -> Result<SlotId, Error> {
-        let until = self.env.now().plus(PATIENCE);
-        let tiers = match v.placement {
-            crate::units::Placement::Auto => [tier, tier.other()],
-            crate::units::Placement::FastOnly => [Tier::Fast; 2],
-            crate::units::Placement::SlowOnly => [Tier::Slow; 2],
-        };
-        loop {
-            let found = match self.slot_in_one_of(tiers, v.placement, chunk).await {
-                // Of a volume bound to a tier the mover may have to make room first.
-                Err(Error::NoSpace) if self.env.now() < until && !self.stopping.get() => None,
-                found => found?,
-            };
-            if let Some(slot) = found {
-                return Ok(slot);
-            }
-            self.mover_wake.notify();
-            self.env.sleep(LOOK).await;
-        }
     }
 }

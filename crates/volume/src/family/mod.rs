@@ -23,6 +23,7 @@
 
 pub(crate) mod cipher;
 pub(crate) mod convert;
+pub(crate) mod elsewhere;
 pub(crate) mod headers;
 pub mod lost;
 pub(crate) mod wipe;
@@ -49,7 +50,7 @@ pub(crate) struct Families {
     pub(crate) work: Mutex,
     /// There may be more to encrypt.
     pub(crate) wake: Signal,
-    /// The task that encrypts runs; notified when it has ended.
+    /// The task that encrypts runs; notified when it has ended, or what is adrift has.
     pub(crate) running: Cell<bool>,
     pub(crate) ended: Signal,
     /// Something could not be encrypted or overwritten at the last try.
@@ -59,6 +60,8 @@ pub(crate) struct Families {
     /// Id of the family that is about to be locked; 0: none.
     pub(crate) locking: Cell<u32>,
     held: Cell<usize>,
+    /// Slots that were given up while writes to them were under way.
+    pub(crate) adrift: Cell<usize>,
 }
 
 /// See [`Families::hold`].
@@ -84,6 +87,7 @@ impl Families {
             have_been: Cell::new(label.next_family > 0),
             locking: Cell::new(0),
             held: Cell::new(0),
+            adrift: Cell::new(0),
         }
     }
 

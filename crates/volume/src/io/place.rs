@@ -171,12 +171,24 @@ impl<E: Env> Core<E> {
 
     /// A free slot: in the first of the tiers that has one, and on a member that stands still only if there is no other in either.
     fn free_slot_in_one_of(&self, tiers: [Tier; 2], placement: Placement, chunk: ChunkId) -> Option<SlotId> {
-        let take = |but: &Still| {
-            let mut open = tiers.into_iter().filter(|t| self.available(*t, placement) > 0);
-            open.find_map(|tier| self.take_slot(tier, chunk, but))
-        };
         let still = self.standing_still();
-        take(&still).or_else(|| if still.is_none() { None } else { take(&Still::default()) })
+        let answers = self.slot_that_answers(tiers, placement, chunk, &still);
+        match answers.is_none() && !still.is_none() {
+            true => self.slot_that_answers(tiers, placement, chunk, &Still::default()),
+            false => answers,
+        }
+    }
+
+    /// A free slot in the first of the tiers that has one on a member that is none of these.
+    pub(crate) fn slot_that_answers(
+        &self,
+        tiers: [Tier; 2],
+        placement: Placement,
+        chunk: ChunkId,
+        still: &Still,
+    ) -> Option<SlotId> {
+        let mut open = tiers.into_iter().filter(|t| self.available(*t, placement) > 0);
+        open.find_map(|tier| self.take_slot(tier, chunk, still))
     }
 
     /// Why no slot becomes free: there is none, or a member that is lost has the room, or would have to hear first that chunks left it.

@@ -8,6 +8,7 @@
 //! 3. A change of the volume waits for one run, not for all: what it would be refused for as a new request ends a zeroing.
 
 use std::cell::OnceCell;
+use std::rc::Rc;
 
 use crate::backend::{Wanted, WriteFlags, ZERO_RUN};
 use crate::buf::{Buf, BufMut};
@@ -47,7 +48,7 @@ impl RealZeros {
 impl<E: Env> Core<E> {
     /// Writes zeros over the range, as long as that is `wanted`.
     pub(super) async fn write_real_zeros(
-        &self,
+        self: &Rc<Self>,
         v: &VolumeInfo,
         offset: u64,
         len: u64,

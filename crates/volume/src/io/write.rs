@@ -2,6 +2,7 @@
 //! (C1.2), and a failed write sets none (C11.2).
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
 use bimetal_format::{entry, Entry};
 use smallvec::SmallVec;
@@ -15,6 +16,7 @@ use crate::commit::Reserved;
 use crate::env::{DeviceError, Env};
 use crate::error::Error;
 use crate::family::cipher::{self, Writing};
+use crate::family::elsewhere::On;
 use crate::group::core::Core;
 use crate::group::volume::VolumeInfo;
 use crate::kept::kept_slot;
@@ -72,7 +74,7 @@ struct Run {
 impl<E: Env> Core<E> {
     /// Writes `data` at `offset` of a volume, as long as that is `wanted`.
     pub(crate) async fn write(
-        &self,
+        self: &Rc<Self>,
         v: &VolumeInfo,
         offset: u64,
         data: Buf,
@@ -85,7 +87,7 @@ impl<E: Env> Core<E> {
 
     /// The same for a request that was let in.
     pub(super) async fn write_let_in(
-        &self,
+        self: &Rc<Self>,
         v: &VolumeInfo,
         offset: u64,
         data: Buf,
@@ -111,7 +113,7 @@ impl<E: Env> Core<E> {
 
     /// Writes what lies in a few chunks of a request that begins at byte `offset` of the volume.
     async fn write_round(
-        &self,
+        self: &Rc<Self>,
         v: &VolumeInfo,
         offset: u64,
         round: &[Part],
@@ -133,7 +135,7 @@ impl<E: Env> Core<E> {
 
     /// The same; chunks are written anew only if it is the first try.
     async fn write_parts(
-        &self,
+        self: &Rc<Self>,
         v: &VolumeInfo,
         offset: u64,
         round: &[Part],
@@ -197,7 +199,7 @@ impl<E: Env> Core<E> {
 
     /// Claims the part's blocks and finds or makes the home of its chunk.
     async fn place_part<'a>(
-        &'a self,
+        self: &'a Rc<Self>,
         v: &VolumeInfo,
         part: &Part,
         first: Option<&FirstTry>,
@@ -259,7 +261,12 @@ impl<E: Env> Core<E> {
     }
 
     /// Claims the part's blocks. With `encrypt`, plaintext that the chunk holds is encrypted first.
-    async fn claim_part<'a>(&'a self, v: &VolumeInfo, part: &Part, encrypt: bool) -> Result<Claimed<'a>, Error> {
+    async fn claim_part<'a>(
+        self: &'a Rc<Self>,
+        v: &VolumeInfo,
+        part: &Part,
+        encrypt: bool,
+    ) -> Result<Claimed<'a>, Error> {
         loop {
             let claimed = self.claims.claim(part.chunk, part.blocks()).await;
             let e = self.entry(part.chunk)?;
@@ -267,7 +274,7 @@ impl<E: Env> Core<E> {
                 return Ok(claimed);
             }
             drop(claimed);
-            self.encrypt_chunk(v, part.chunk).await?;
+            self.encrypt_chunk(v, part.chunk, On::Demand).await?;
         }
     }
 
@@ -470,7 +477,7 @@ impl<E: Env> Core<E> {
 
     /// Writes zeros over bytes of one block, if the block is valid at all.
     pub(super) async fn zero_edge(
-        &self,
+        self: &Rc<Self>,
         v: &VolumeInfo,
         offset: u64,
         len: u64,

@@ -1,5 +1,7 @@
 //! TRIM and WRITE_ZEROES. TRIM forgets whole blocks and leaves the edges; WRITE_ZEROES zeroes exactly its range (I1).
 
+use std::rc::Rc;
+
 use bimetal_format::Entry;
 
 use super::split::Part;
@@ -40,7 +42,7 @@ impl<E: Env> Core<E> {
 
     /// Zeroes exactly the range, as long as that is `wanted`.
     pub(crate) async fn write_zeroes(
-        &self,
+        self: &Rc<Self>,
         v: &VolumeInfo,
         offset: u64,
         len: u64,

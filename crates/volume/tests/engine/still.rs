@@ -4,10 +4,12 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
+use bimetal_crypt::FamilyKey;
 use bimetal_volume::backend::{Backend, WriteFlags};
 use bimetal_volume::buf::BufMut;
 use bimetal_volume::env::Env;
 use bimetal_volume::error::Error;
+use bimetal_volume::group::structure::NewFamily;
 use bimetal_volume::options::{CreateOptions, NewVolume, OpenOptions};
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{Group, Volume};
@@ -212,4 +214,59 @@ fn nobody_waits_for_a_chunk_that_leaves_for_as_long_as_a_disk_stands_still() {
     assert!(made.g.status().members[1].unanswered > 0);
     pass(env, 120);
     assert_eq!(used(&made.g, 2), 0, "it goes when the disk answers again");
+}
+
+/// Plaintext on the smaller disk, whose volume is given a family as the larger one, where there is more room, comes to a standstill.
+fn encrypted_beside_one_that_stands_still() -> Made {
+    let made = group(Placement::SlowOnly);
+    let (env, v) = (&made.env, &made.v);
+    made.d[2].stands_until.set(env.now().plus(Duration::from_secs(60)));
+    made.begin(300, 1);
+    pass(env, 5);
+    (0..100).for_each(|c| write(env, v, c * CHUNK, &[c as u8; CHUNK as usize]).expect("write"));
+    flush(env, v).expect("flush");
+    assert!(made.homes(0..100).iter().all(|m| *m == 1));
+    pass(env, 120);
+    let key = || FamilyKey::from_bytes(&[7; 32]);
+    let family = NewFamily { name: "home".into(), uuid: [7; 16], key: key(), header: vec![7; 4096] };
+    let (g, d, e) = (made.g.clone(), made.d[2].clone(), env.clone());
+    d.write_takes.set(Duration::from_millis(5));
+    env.block_on(async move {
+        g.create_family(family).await.expect("a family");
+        g.encrypt_volume("main", "home").await.expect("begun");
+        d.stands_until.set(e.now().plus(Duration::from_secs(300)));
+    });
+    made
+}
+
+/// Writes to a chunk that is being encrypted, and to others that are plaintext yet, wait for no disk that takes no ciphertext.
+#[test]
+fn nobody_waits_for_a_chunk_that_is_encrypted_for_as_long_as_a_disk_stands_still() {
+    let made = encrypted_beside_one_that_stands_still();
+    let (env, v) = (&made.env, &made.v);
+    let until = env.now().plus(Duration::from_secs(290));
+    for chunk in 0..100 {
+        let begun = env.now();
+        write(env, v, chunk * CHUNK + 4096, &[0x99; 4096]).expect("write");
+        assert!(env.now().since(begun) < Duration::from_secs(8), "chunk {chunk}: {:?}", env.now().since(begun));
+    }
+    flush(env, v).expect("nothing of it lies on the disk that stands still");
+    assert!(env.now() < until, "it still stands still");
+    assert!(made.homes(0..100).iter().all(|m| *m == 1));
+    let plain = |made: &Made| made.g.status().volumes[0].encrypting.as_ref().map(|e| e.plain_chunks);
+    pass(env, 100);
+    assert!(plain(&made) <= Some(2), "{:?}", plain(&made));
+    // What is on its way to the disk still is: what comes to other chunks there would be undone.
+    let on_their_way = used(&made.g, 2);
+    assert!(on_their_way > 2, "{on_their_way}");
+    assert!(env.now() < until, "it still stands still");
+    pass(env, 1000);
+    assert_eq!(plain(&made), None, "all of it is done");
+    let live = made.homes(0..3200).iter().filter(|m| **m == 2).count();
+    assert_eq!(used(&made.g, 2), live as u64, "nothing else keeps a slot there");
+    for chunk in 0..100 {
+        let read = read(env, v, chunk * CHUNK, CHUNK).expect("read");
+        let right = |(i, b): (usize, &u8)| *b == if i / 4096 == 1 { 0x99 } else { chunk as u8 };
+        assert!(read.iter().enumerate().all(right), "chunk {chunk}");
+    }
 }
