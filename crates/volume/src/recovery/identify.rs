@@ -45,6 +45,12 @@ pub(crate) enum Unusable {
     /// Without its labels, and a repair cannot tell which of two it is.
     #[error("by what is on it beside labels it is member {member}, and so is another device; disconnect the one that is a copy")]
     Doubled { member: u8 },
+    /// Without its labels, and the members with labels know nothing of when it was used last.
+    #[error(
+        "by what is on it beside labels it is member {member}, and was in use after all that the members with labels know: these are older \
+         copies, and what their maps say of it is not so any more; bring the members that were used with it"
+    )]
+    Later { member: u8 },
     /// A loop or network device that nothing is connected to, or a drive without its medium.
     #[error("it has no size at this moment; see whether it is connected")]
     Empty,
@@ -57,7 +63,9 @@ impl Unusable {
             Unusable::Label(source) => OpenError::Label { device, source },
             Unusable::Device(source) => OpenError::Device { device, source },
             Unusable::Unflushed(why) => OpenError::Unflushed { device, why },
-            Unusable::Empty | Unusable::Doubled { .. } => OpenError::Label { device, source: LabelError::NotALabel },
+            Unusable::Empty | Unusable::Doubled { .. } | Unusable::Later { .. } => {
+                OpenError::Label { device, source: LabelError::NotALabel }
+            }
             Unusable::Shrunk { size, expected } => OpenError::Shrunk { device, size, expected },
         }
     }

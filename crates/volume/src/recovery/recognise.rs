@@ -7,6 +7,11 @@
 //! holds none, nor does a device that was to become one and did not. With two such devices nobody knows which it is, and
 //! neither is taken; that, and what cannot be read of one that proves nothing, is told, so that no member is struck off for it unasked.
 //!
+//! Pages that nothing has changed are of that epoch for ever: a member that was used long after it has some, too. If those that have labels
+//! are copies from before, its slots hold other chunks by now than their maps say. Its journal tells: a block of a commit or start that
+//! came after a commit of their epoch, in an epoch of which they know nothing. (A start puts its epoch into all labels before it writes
+//! the first block in it.) Such a device is not taken, and that is told.
+//!
 //! Of such a member nothing is believed but the data in its slots: which map and journal were current its labels knew alone. Its
 //! map is written anew.
 
@@ -35,6 +40,16 @@ struct Recognised {
     own: bool,
 }
 
+/// What else than labels says of a device as a member.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Said {
+    Nothing,
+    /// It was there in the newest epoch.
+    Current,
+    /// It was in use after all that those know which have labels.
+    Later,
+}
+
 /// Takes devices without a sound label for members of the group that the others belong to, where they prove to be. Gives those that have
 /// a label elsewhere.
 pub(super) async fn recognise<E: Env>(env: &E, identified: &mut Identified<E::Device>) -> Vec<MemberIndex> {
@@ -57,7 +72,10 @@ pub(super) async fn recognise<E: Env>(env: &E, identified: &mut Identified<E::De
         if let (None, Some(error)) = (&who, failed) {
             *why = Unusable::Device(error);
         }
-        seen.push(who);
+        if let Some(Err(member)) = who {
+            *why = Unusable::Later { member };
+        }
+        seen.push(who.and_then(Result::ok));
     }
     let members: Vec<u8> = seen.iter().flatten().map(|r| r.label.member).collect();
     let twins = |label: &Label| members.iter().filter(|m| **m == label.member).count() > 1;
@@ -116,7 +134,7 @@ fn found<D>(r: Recognised, device: D, position: usize) -> Found<D> {
 }
 
 /// Which member a device is that is none of those `at_hand`: by its second label, or by what else is on it if all of that may be read.
-/// `failed` tells if some of it could not.
+/// `failed` tells if some of it could not. An error is a member that was used later than the others know.
 async fn who_is<E: Env>(
     env: &E,
     device: &E::Device,
@@ -124,18 +142,22 @@ async fn who_is<E: Env>(
     at_hand: &BTreeSet<MemberIndex>,
     by_content: bool,
     failed: &mut Option<DeviceError>,
-) -> Option<Recognised> {
+) -> Option<Result<Recognised, MemberIndex>> {
     let rows = base.members.iter().enumerate().map(|(i, row)| (i as u8, row));
     for (index, row) in rows.filter(|(i, row)| row.state != MemberCode::Left && !at_hand.contains(i)) {
         if device.size() < row.size {
             continue;
         }
         if let Some(label) = label_of_smaller(device, base, index, row, failed).await {
-            return Some(Recognised { label, own: true });
+            return Some(Ok(Recognised { label, own: true }));
         }
         for layout in layouts(base, known, row).into_iter().filter(|_| by_content) {
-            if is_current(device, base, index, &layout, failed).await {
-                return Some(Recognised { label: label_of(env, base, index, &layout), own: false });
+            match said_of(device, base, index, &layout, failed).await {
+                Said::Nothing => {}
+                Said::Current => {
+                    return Some(Ok(Recognised { label: label_of(env, base, index, &layout), own: false }))
+                }
+                Said::Later => return Some(Err(index)),
             }
         }
     }
@@ -178,35 +200,64 @@ fn newest_epochs(base: &Label) -> Vec<u64> {
     std::iter::once(epoch.id).chain(epoch.history.iter().take(unserved).copied()).collect()
 }
 
-/// Whether a journal block or a map page of the newest epoch is where this member would have it.
-async fn is_current<D: Device>(
+/// What journal blocks and map pages say that are where this member would have them.
+async fn said_of<D: Device>(
     device: &D,
     base: &Label,
     index: u8,
     layout: &Layout,
     failed: &mut Option<DeviceError>,
-) -> bool {
+) -> Said {
     let epochs = newest_epochs(base);
-    for (first, blocks) in [(layout.journal, layout.journal_blocks), (layout.map, layout.pages * 2)] {
-        let mut at = 0;
-        while at < blocks {
-            let count = READ.min(blocks - at);
-            let place = first + at * BLOCK as u64;
-            let (buf, read) = device.read(place, BufMut::new(count as usize * BLOCK)).await;
-            let sound = |(i, bytes): (usize, &[u8])| {
-                let salt = Salt { group: base.group, member: index, place: place + (i * BLOCK) as u64 };
-                let newest = |epoch| epochs.contains(&epoch) || mutant::on(Mutant::RepairTrustsAny);
-                let of_journal = journal::decode(bytes, &salt).is_ok_and(|(h, ..)| newest(h.epoch));
-                of_journal || page::decode(bytes, &salt).is_ok_and(|(h, _)| newest(h.epoch))
-            };
-            *failed = failed.or(read.err());
-            if read.is_ok() && buf.chunks_exact(BLOCK).enumerate().any(sound) {
-                return true;
-            }
-            at += count;
-        }
+    let newest = |epoch| epochs.contains(&epoch) || mutant::on(Mutant::RepairTrustsAny);
+    let by_journal = |bytes: &[u8], salt: &Salt| match journal::decode(bytes, salt) {
+        Ok((head, ..)) if is_later(base, head.epoch, head.generation) => Said::Later,
+        Ok((head, ..)) if newest(head.epoch) => Said::Current,
+        _ => Said::Nothing,
+    };
+    let by_page = |bytes: &[u8], salt: &Salt| match page::decode(bytes, salt) {
+        Ok((head, _)) if newest(head.epoch) => Said::Current,
+        _ => Said::Nothing,
+    };
+    let zone = (layout.journal, layout.journal_blocks);
+    let journal = look_through(device, base, index, (zone, Said::Later), by_journal, failed).await;
+    let zone = (layout.map, layout.pages * 2);
+    match journal {
+        Said::Nothing => look_through(device, base, index, (zone, Said::Current), by_page, failed).await,
+        said => said,
     }
-    false
+}
+
+/// Whether a journal block is of an epoch that begins after a commit of the newest one that is known. Blocks of all epochs before it, also of
+/// those that are forgotten, bear smaller numbers.
+fn is_later(base: &Label, epoch: u64, generation: u64) -> bool {
+    let known = epoch == base.epoch.id || base.epoch.history.contains(&epoch);
+    !known && generation >= base.epoch.first_generation && !mutant::on(Mutant::RepairTrustsAny)
+}
+
+/// The most that a block of a zone says, which begins at the first of these numbers and has so many; nothing says more than `most`.
+async fn look_through<D: Device>(
+    device: &D,
+    base: &Label,
+    index: u8,
+    ((first, blocks), most): ((u64, u64), Said),
+    says: impl Fn(&[u8], &Salt) -> Said,
+    failed: &mut Option<DeviceError>,
+) -> Said {
+    let (mut at, mut said) = (0, Said::Nothing);
+    while at < blocks && said != most {
+        let count = READ.min(blocks - at);
+        let place = first + at * BLOCK as u64;
+        let (buf, read) = device.read(place, BufMut::new(count as usize * BLOCK)).await;
+        *failed = failed.or(read.err());
+        if read.is_ok() {
+            let salt = |i: usize| Salt { group: base.group, member: index, place: place + (i * BLOCK) as u64 };
+            let each = buf.chunks_exact(BLOCK).enumerate().map(|(i, bytes)| says(bytes, &salt(i)));
+            said = each.fold(said, Said::max);
+        }
+        at += count;
+    }
+    said
 }
 
 fn label_of<E: Env>(env: &E, base: &Label, index: u8, layout: &Layout) -> Label {

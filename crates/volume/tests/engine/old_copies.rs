@@ -1,15 +1,20 @@
 //! Members that somebody copied while the group was in use and put back later, and starts that are cut off again and again: what the
 //! labels tell of old copies, and what only looks like one.
 
+use bimetal_format::label::LABEL_SIZE;
+use bimetal_format::layout::{label_b, LABEL_A};
 use bimetal_volume::backend::{Backend, WriteFlags};
 use bimetal_volume::env::Env;
 use bimetal_volume::group::OpenError;
 use bimetal_volume::options::NewVolume;
+use bimetal_volume::repair::Plan;
 use bimetal_volume::units::{Placement, Tier, CHUNK};
 use bimetal_volume::{Group, Volume};
 
 use crate::image;
-use crate::image::{flush, make, open, pass, read, read_only, small, stop, writable, write, Members, MIB};
+use crate::image::{
+    create_sized, flush, make, open, pass, read, read_only, small, stop, writable, write, Members, MIB,
+};
 use crate::memory::{MemoryDevice, MemoryEnv};
 
 fn volume(name: &str, mib: u64, placement: Placement) -> NewVolume {
@@ -419,4 +424,43 @@ fn an_old_copy_of_a_disk_that_leaves_and_still_holds_something_is_called_so() {
     let refused = open(&env, &before.0, writable()).err().expect("it is not the disk");
     assert!(matches!(refused, OpenError::Stale { member: 2, .. }), "{refused}");
     open(&env, &m.0, writable()).expect("the disk itself");
+}
+
+/// A member that has lost its labels, beside an old copy of the other one: its slots hold other chunks by now than the copy's map says, and
+/// pages from the time of the copy are there yet.
+#[test]
+fn a_member_without_labels_that_was_used_long_after_an_old_copy_is_not_taken_with_it() {
+    let env = MemoryEnv::new();
+    let m = create_sized(&env, "tank", &[32], &[64], Some(40 * MIB));
+    let fill = |bytes: std::ops::Range<u8>| {
+        let g = open(&env, &m.0, writable()).expect("opens");
+        let v = g.volume("main").expect("there");
+        for n in bytes {
+            write(&env, &v, u64::from(n) * 4096, &[n; 4096]).and_then(|()| flush(&env, &v)).expect("write");
+        }
+        stop(&env, g).expect("an orderly stop");
+    };
+    let bare = |member: usize| {
+        let d = m.0[member].copy();
+        [LABEL_A, label_b(d.size)].into_iter().for_each(|place| d.poke(place, &[0; LABEL_SIZE]));
+        d
+    };
+    let plan_of = |devices: Vec<MemoryDevice>| env.block_on(Plan::new(env.clone(), devices, false)).expect("a plan");
+    fill(1..5);
+    let old = m.copy();
+    for member in 0..2 {
+        let plan = plan_of(vec![old.0[1 - member].copy(), bare(member)]);
+        assert!(plan.failed().is_empty() && plan.missing().is_empty(), "{member}: {:?}", plan.failed());
+    }
+    fill(5..9);
+    fill(9..12);
+    for member in 0..2 {
+        let plan = plan_of(vec![old.0[1 - member].copy(), bare(member)]);
+        assert_eq!(plan.failed().iter().map(|(at, _)| *at).collect::<Vec<_>>(), [1], "{member}");
+        assert!(plan.failed()[0].1.contains("older copies"), "{}", plan.failed()[0].1);
+        assert_eq!((plan.missing().len(), plan.members()), (1, &[0][..]), "{member}");
+        // With what was used with it, it is known as ever.
+        let plan = plan_of(vec![m.0[1 - member].copy(), bare(member)]);
+        assert!(plan.failed().is_empty() && plan.missing().is_empty(), "{member}: {:?}", plan.failed());
+    }
 }
