@@ -10,6 +10,7 @@ use bimetal_volume::env::Env;
 use bimetal_volume::group::structure::{NewFamily, Objection, Proviso, StructureError};
 use bimetal_volume::group::Group;
 use bimetal_volume::options::{Status, Uuid};
+use futures_util::future::{select, Either};
 
 use super::jobs::{Done, Outcome};
 use super::ways::Ways;
@@ -19,6 +20,8 @@ use crate::{api, hex, log};
 /// The kernel tells of a file or a connection that was closed a little later.
 const CLOSING: Duration = Duration::from_secs(1);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// A lock by force waits so long for the requests that it makes fail.
+const LAST_REQUESTS: Duration = Duration::from_secs(3);
 
 /// What is being copied onto another device now.
 pub(super) type Copied = Rc<dyn Fn() -> Option<api::Dissolving>>;
@@ -68,7 +71,8 @@ impl Desk {
     pub(super) async fn change(&self, group: &Group<HostEnv>, ways: &Rc<Ways>, copied: Copied, work: Work) -> Outcome {
         let told = match work {
             Work::Unlock { name, key } => self.unlock(group, ways, &name, key).await?,
-            Work::Lock { name, uuid, force } => self.lock(group, ways, copied, (&name, uuid), force).await?,
+            Work::Lock { name, uuid, force: true } => lock_at_once(group, &ways.env, (&name, uuid)).await?,
+            Work::Lock { name, uuid, force: false } => self.lock(group, ways, copied, (&name, uuid)).await?,
             Work::Change(change) => {
                 let _turn = self.turn(&ways.env).await;
                 carry_out(group, change).await?
@@ -103,17 +107,16 @@ impl Desk {
         ways: &Rc<Ways>,
         copied: Copied,
         (name, meant): (&str, Option<Uuid>),
-        force: bool,
     ) -> Result<String, String> {
         let turn = self.turn(&ways.env).await;
         refuse_another(group, name, meant)?;
         let uuid = uuid_of(group, name).ok_or_else(|| words(StructureError::NoFamily(name.into())))?;
-        let objection = (!force).then(|| objection(group, ways, copied, uuid));
-        if let Some(why) = refusal(ways, objection.as_ref()).await {
+        let objection = objection(group, ways, copied, uuid);
+        if let Some(why) = refusal(ways, &objection).await {
             return Err(why);
         }
         // The engine may be at another change for seconds, and looks again when it is this one's turn.
-        let locking = group.lock_family_if(name, Proviso { volume: None, objection });
+        let locking = group.lock_family_if(name, Proviso { volume: None, objection: Some(objection) });
         drop(turn);
         self.locking.borrow_mut().push(uuid);
         let locked = locking.await;
@@ -126,6 +129,24 @@ impl Desk {
         let mut locking = self.locking.borrow_mut();
         let ended = locking.iter().position(|l| l == uuid);
         ended.map(|at| locking.swap_remove(at));
+    }
+}
+
+/// Locks a family by force. In one step it is looked which one that is and its keys are forgotten: no change of the group is waited for, nor
+/// a disk.
+async fn lock_at_once(
+    group: &Group<HostEnv>,
+    env: &HostEnv,
+    (name, meant): (&str, Option<Uuid>),
+) -> Result<String, String> {
+    refuse_another(group, name, meant)?;
+    let ended = std::pin::pin!(group.lock_family_at_once(name).map_err(words)?);
+    match select(ended, std::pin::pin!(env.sleep(LAST_REQUESTS))).await {
+        Either::Left(_) => Ok(format!("family '{name}' is locked")),
+        Either::Right(_) => Ok(format!(
+            "family '{name}' is locked: its key is out of memory. Requests on its volumes still wait for a disk, and what they hold in \
+             memory is overwritten when they have ended"
+        )),
     }
 }
 
@@ -197,10 +218,10 @@ fn objection(group: &Group<HostEnv>, ways: &Rc<Ways>, copied: Copied, family: Uu
 }
 
 /// What is in the way still when the kernel has had time to tell of the last that was closed.
-async fn refusal(ways: &Ways, objection: Option<&Objection>) -> Option<String> {
+async fn refusal(ways: &Ways, objection: &Objection) -> Option<String> {
     let end = ways.env.now().plus(CLOSING);
     loop {
-        let why = objection?()?;
+        let why = objection()?;
         if ways.env.now() >= end {
             return Some(why);
         }
@@ -296,7 +317,7 @@ mod tests {
             }
             let desk = Desk::default();
             let change = |work| desk.change(&group, &ways, Rc::new(|| None), work);
-            let lock = |name: &str| Work::Lock { name: name.into(), uuid: None, force: true };
+            let lock = |name: &str| Work::Lock { name: name.into(), uuid: None, force: false };
             let unlock = |name: &str, byte| Work::Unlock { name: name.into(), key: family(name, byte).key };
             change(lock("work")).await.expect("locked");
             let mut other = std::pin::pin!(group.create_family(family("other", 3)));
@@ -314,6 +335,25 @@ mod tests {
             locked.await.expect("locked");
             assert_eq!(unlocked(), [false, true, true]);
             change(unlock("home", 1)).await.expect("unlocked");
+        });
+    }
+
+    #[test]
+    fn a_family_is_locked_by_force_while_a_change_of_families_has_its_turn() {
+        with_tank(async |group, ways| {
+            group.create_family(family("home", 1)).await.expect("made");
+            let desk = Desk::default();
+            let change = |work| desk.change(&group, &ways, Rc::new(|| None), work);
+            let new = family("other", 2);
+            let made = Change::Create { name: new.name, uuid: new.uuid, key: new.key, header: new.header };
+            let mut other = std::pin::pin!(change(Work::Change(made)));
+            begun(other.as_mut()).await;
+            let mut locked =
+                std::pin::pin!(change(Work::Lock { name: "home".into(), uuid: Some([1; 16]), force: true }).fuse());
+            let done = locked.as_mut().now_or_never();
+            assert!(!group.status().families[0].unlocked, "in the first step");
+            assert!(done.is_none_or(|done| done.is_ok()));
+            other.await.expect("made");
         });
     }
 

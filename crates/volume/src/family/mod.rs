@@ -14,7 +14,8 @@
 //! 3. A chunk of a volume without a family is plaintext. One of a volume that has one is ciphertext, or the volume is
 //!    still being encrypted.
 //! 4. Of a locked family nothing is read or written, and no key is in memory. Requests that were let in before are
-//!    answered before the key goes.
+//!    answered before the key goes; by force it goes at once, whatever waits for whom, and those fail that need it from then on. Nobody
+//!    keeps a key across an await.
 //! 5. Headers that labels name are durable on every member before the first label names them. Those that were replaced
 //!    are overwritten, or it is said that they are not: what a passphrase opened that was taken away must not stay. No write to the keys
 //!    zone that fails stops the group: nothing that counts is written there.
@@ -128,6 +129,11 @@ impl Families {
         self.keys.borrow_mut().insert(id, Rc::new(key));
     }
 
+    /// Whether the table has a family.
+    pub(crate) fn has(&self, id: u32) -> bool {
+        self.rows.borrow().iter().any(|f| f.id == id)
+    }
+
     pub(crate) fn forget_key(&self, id: u32) {
         self.keys.borrow_mut().remove(&id);
     }
@@ -221,6 +227,25 @@ impl<E: Env> Core<E> {
             v.cipher.locking.set(false);
         }
         self.families.locking.set(0);
+        crate::buf::wipe_recycled();
+    }
+
+    /// Forgets the keys of a family in this very step. Requests that were let in, and whoever encrypts, find none from now on.
+    pub(crate) fn forget_keys_of(&self, id: u32) {
+        self.families.forget_key(id);
+        let all = self.volumes.all();
+        all.iter().filter(|v| v.cipher.family.get() == id).for_each(|v| v.cipher.forget_key());
+        crate::buf::wipe_recycled();
+    }
+
+    /// Waits for the requests on volumes of a family whose keys are forgotten, unless it is unlocked meanwhile, and overwrites the memory
+    /// that they have left.
+    pub(crate) async fn locked_requests_ended(&self, id: u32) {
+        let all = self.volumes.all();
+        for v in all.iter().filter(|v| v.cipher.family.get() == id) {
+            v.idle_or(|| !v.cipher.is_locked()).await;
+        }
+        let _nobody = self.families.work.lock().await;
         crate::buf::wipe_recycled();
     }
 

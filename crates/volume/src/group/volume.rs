@@ -192,6 +192,14 @@ impl VolumeInfo {
         }
     }
 
+    /// Waits until no request is under way, or that is not waited for any more when one has ended. Beside [`VolumeInfo::drained`], which
+    /// may wait for others.
+    pub(crate) async fn idle_or(&self, enough: impl Fn() -> bool) {
+        while self.requests.counts.iter().any(|count| count.get() > 0) && !enough() {
+            self.requests.less.wait().await;
+        }
+    }
+
     /// The parts of a byte range, chunk by chunk.
     pub(crate) fn parts(&self, offset: u64, len: u64) -> impl Iterator<Item = Part> + Clone {
         let runs = self.runs.borrow().clone();

@@ -1,11 +1,15 @@
 //! Families: what reaches members is what dm-crypt would write, headers are kept, locked means locked, and plaintext goes.
 
+use std::cell::{Cell, RefCell};
 use std::future::Future;
+use std::rc::Rc;
+use std::time::Duration;
 
 use bimetal_crypt::FamilyKey;
 use bimetal_format::label::Repair;
 use bimetal_volume::backend::{Backend, WriteFlags, TO_ITS_END};
 use bimetal_volume::buf::BufMut;
+use bimetal_volume::env::Env;
 use bimetal_volume::error::Error;
 use bimetal_volume::fate::{Fate, FateRun};
 use bimetal_volume::group::structure::{NewFamily, NewMember, Proviso, StructureError};
@@ -22,6 +26,9 @@ const MIB: u64 = 1 << 20;
 const BLOCK: usize = 4096;
 /// Where a member has side 0 of its keys.
 const KEYS: u64 = 128 << 10;
+
+/// What a request has come to, if it has.
+type Told = Rc<RefCell<Option<Result<(), Error>>>>;
 
 pub(crate) struct Rig {
     pub(crate) env: MemoryEnv,
@@ -392,4 +399,80 @@ fn a_filled_plain_volume_becomes_ciphertext_and_its_plaintext_goes() {
     let (env, devices) = (rig.env.clone(), rig.devices.clone());
     let report = rig.env.block_on(async move { inspect::check(env, devices, &|_, _| {}).await }).expect("a report");
     assert!(report.is_sound() && report.clean, "{report:?}");
+}
+
+/// Keys leave memory at once, by force, though a request on a volume of the family and a change of the group wait for a disk that stands
+/// still: both are over when it answers again, and nothing is read or written meanwhile.
+#[test]
+fn keys_go_by_force_whatever_waits_for_a_disk_that_stands_still() {
+    let mut rig = Rig::new();
+    rig.devices.iter_mut().for_each(|d| d.env = Some(rig.env.clone()));
+    let (g, v) = rig.with_family();
+    rig.write(&v, 0, &marker(1)).expect("write");
+    rig.devices.iter().for_each(|d| d.stands_until.set(rig.env.now().plus(Duration::from_secs(300))));
+    // One has to read what it does not replace of its block; neither could be answered without the key.
+    let told: Told = Rc::default();
+    let read: Told = Rc::default();
+    let (volume, out) = (v.clone(), told.clone());
+    rig.env.spawn(async move {
+        let data = BufMut::zeroed(512).freeze();
+        *out.borrow_mut() = Some(volume.write(512, data, WriteFlags::default()).await);
+    });
+    let (volume, out) = (v.clone(), read.clone());
+    rig.env.spawn(async move { *out.borrow_mut() = Some(volume.read(0, 4096).await.map(drop)) });
+    let (group, changed) = (g.clone(), Rc::new(Cell::new(false)));
+    let out = changed.clone();
+    rig.env.spawn(async move {
+        group.rename_volume("plain", "other").await.expect("renamed");
+        out.set(true);
+    });
+    rig.seconds(5);
+    let locked = |g: &Group<MemoryEnv>| !g.status().families[0].unlocked;
+    assert!(told.borrow().is_none() && read.borrow().is_none() && !changed.get() && !locked(&g));
+    let ended = g.lock_family_at_once("home").expect("there is one");
+    assert!(locked(&g), "at once");
+    let over = Rc::new(Cell::new(false));
+    let out = over.clone();
+    rig.env.spawn(async move {
+        ended.await;
+        out.set(true);
+    });
+    rig.seconds(100);
+    assert_eq!(rig.write(&v, 0, &marker(2)), Err(Error::Locked));
+    assert_eq!(rig.read(&v, 0, 4096), Err(Error::Locked));
+    assert!(!over.get() && told.borrow().is_none() && !changed.get());
+    rig.seconds(300);
+    assert!(over.get() && changed.get());
+    assert_eq!(*told.borrow(), Some(Err(Error::Locked)));
+    assert_eq!(*read.borrow(), Some(Err(Error::Locked)));
+    g.unlock_family("home", key(7)).expect("its key");
+    assert_eq!(rig.read(&v, 0, 4096).expect("read"), marker(1));
+    rig.write(&v, 512, &[9; 512]).expect("write");
+    assert_eq!(rig.read(&v, 512, 512).expect("read"), [9; 512]);
+    rig.stop(g);
+}
+
+/// A family is locked by force in the moment in which it comes to be there: it stays locked.
+#[test]
+fn a_family_that_is_locked_by_force_while_it_is_made_stays_locked() {
+    let mut rig = Rig::new();
+    rig.devices.iter_mut().for_each(|d| d.env = Some(rig.env.clone()));
+    let g = rig.open();
+    rig.devices.iter().for_each(|d| d.write_takes.set(Duration::from_millis(20)));
+    let (group, made) = (g.clone(), Rc::new(Cell::new(false)));
+    let out = made.clone();
+    rig.env.spawn(async move {
+        group.create_family(family("home", 7, 3)).await.expect("made");
+        out.set(true);
+    });
+    let (e, group) = (rig.env.clone(), g.clone());
+    rig.env.block_on(async move {
+        while group.status().families.is_empty() {
+            e.sleep(Duration::from_millis(1)).await;
+        }
+        group.lock_family_at_once("home").expect("it is there").await;
+    });
+    rig.seconds(10);
+    assert!(made.get() && !g.status().families[0].unlocked);
+    rig.stop(g);
 }

@@ -255,7 +255,8 @@ fn lock(args: &cli::FamilyLock, output: Output) -> Result<()> {
     let status: Status = daemon.get("/v1/status")?;
     let visit = Visit { group, status, started: false };
     let found = visit.needs(family)?;
-    if !found.unlocked {
+    // One that is just being locked may wait for requests, with its key in memory.
+    if !found.unlocked && !args.force {
         return told("none", format!("Family {} is locked already.", args.target));
     }
     let uuid = Some(found.uuid.clone());
@@ -264,8 +265,8 @@ fn lock(args: &cli::FamilyLock, output: Output) -> Result<()> {
     wait_and_tell(group, job, || {
         format!(
             "Family {0} stays unlocked until the requests on its volumes, and the changes of the group that came before, have ended: that \
-             may take as long as a disk stands still. Then it is locked, also if you interrupt this command. Within a minute its key \
-             leaves memory, with all that is served, by: bimetal stop {group} --force",
+             may take as long as a disk stands still. Then it is locked, also if you interrupt this command. Its key leaves memory at \
+             once, and those requests fail, by: bimetal family lock {0} --force",
             args.target
         )
     })?;

@@ -127,6 +127,17 @@ impl<E: Env> Group<E> {
         }
     }
 
+    /// Locks a family by force: when this returns its keys are out of memory, whatever waits for a disk that stands still, changes of the
+    /// group too. Requests that were let in fail where they need them. What is given completes when these have ended, and what they had in
+    /// memory is overwritten; once begun, that goes on also if nobody waits for it.
+    pub fn lock_family_at_once(&self, name: &str) -> Result<impl Future<Output = ()> + use<E>, StructureError> {
+        let core = self.core.clone();
+        let id = core.family(name)?.id;
+        core.forget_keys_of(id);
+        let env = core.env.clone();
+        Ok(async move { wait::to_its_end(&env, async move { core.locked_requests_ended(id).await }).await })
+    }
+
     /// Gives a volume a family, which must be unlocked. From now on what is written is encrypted; what is there already
     /// is encrypted in the background, after a restart too, and what slots hold of the plaintext overwritten.
     pub async fn encrypt_volume(&self, volume: &str, family: &str) -> Result<(), StructureError> {
@@ -178,9 +189,13 @@ impl<E: Env> Core<E> {
         let mut row = FamilyRow { uuid: new.uuid, name, id, check, at: 0, stored: 0, header: 0, crc: 0 };
         let stored = fit(&mut row, &self.uuid, &new.header)?;
         families.push((row, stored));
-        self.write_families(families, next).await?;
+        // It may be locked by force as soon as it is there, while headers of before are overwritten.
         self.families.put_key(id, new.key);
-        Ok(())
+        let written = self.write_families(families, next).await;
+        if !self.families.has(id) {
+            self.families.forget_key(id);
+        }
+        written
     }
 
     async fn rename_family(&self, name: &str, new: &str) -> Result<(), StructureError> {
