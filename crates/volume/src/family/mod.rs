@@ -104,10 +104,10 @@ impl Families {
         self.have_been.get()
     }
 
-    /// Slots that were taken to encrypt or overwrite something, and are on their way to being free or in use: whoever needs
-    /// one waits for them.
+    /// Slots that were taken to encrypt or overwrite something, and are on their way to being free or in use, as are those that were
+    /// given up: whoever needs one waits for them.
     pub(crate) fn held(&self) -> usize {
-        self.held.get()
+        self.held.get() + self.adrift.get()
     }
 
     /// Counts slots as held until this is dropped.

@@ -91,7 +91,7 @@ fn a_commit_that_was_told_many_times_fits_the_smaller_journal_of_another() {
     let mut has = journal_blocks(&m.0[0]).len();
     while has < more_than_fit {
         // The power goes before the third one is told.
-        m.0[2].writes_left.set(3);
+        m.0[2].writes_left.set(4);
         let env = MemoryEnv::new();
         assert!(open(&env, &m.0, options()).is_err(), "it is cut off");
         env.kill();
