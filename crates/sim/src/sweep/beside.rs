@@ -172,7 +172,7 @@ pub(super) fn owed_by_a_still_ssd() -> Directed {
         let mut prepare = vec![of(1, fill(0, 1)), of(1, flush())];
         prepare.extend((0..14).map(|i| step(0, WRITE, i * CHUNK, 8192)));
         let crash = End::Crash(Crash::Power, CrashPoint { steps: prepare.len() as u64, events: 0 });
-        let (new, end) = [(1, crash), (2, End::Stop)][n as usize % 2].clone();
+        let (new, end) = [(1, crash), (2, End::Stop)][n as usize % 2];
         let session = s.quiet_session(prepare, end);
         s.sessions.push(session);
         // The last free slots of the SSD are taken, and the mover waits for the one that comes.
