@@ -30,14 +30,12 @@ pub(crate) fn run(args: Destroy, output: Output) -> Result<()> {
     if !(namesake || wiped.copies_only) {
         let others = if explicit.is_empty() { Vec::new() } else { not_named(&name, &wiped) };
         wiped.absent.extend(others);
-        if !wiped.some_left {
-            config::remove(&name)?;
-            runstate::forget(&name, &lock);
-        }
+        config::remove(&name)?;
+        runstate::forget(&name, &lock);
     }
     let answer = json!({
         "schema": api::SCHEMA, "group": name, "destroyed": !wiped.copies_only, "wiped": wiped.members, "absent": wiped.absent,
-        "namesake": namesake, "described": namesake || wiped.copies_only || wiped.some_left,
+        "namesake": namesake,
     });
     output.show(&answer, || words(&name, &wiped, namesake))
 }
@@ -69,12 +67,6 @@ fn words(name: &str, wiped: &Wiped, namesake: bool) -> String {
     };
     for absent in &wiped.absent {
         text += &format!("Not wiped: {absent}.\n");
-    }
-    if wiped.some_left && !(namesake || wiped.copies_only) {
-        text += &format!(
-            "Where its members are stays written down, for those that were not wiped: `bimetal rescue {name}` says what they hold, \
-             `bimetal destroy {name}` wipes them, too.\n"
-        );
     }
     if namesake {
         text += &format!("The other group that is named '{name}', which the configuration describes, is as it was.\n");
@@ -129,8 +121,6 @@ struct Wiped {
     absent: Vec<String>,
     /// All of them were copies of members that are where the configuration has them, or members no more.
     copies_only: bool,
-    /// Members that were not named are where the configuration has them.
-    some_left: bool,
 }
 
 /// Members of the configuration that were not wiped, because others were named.
@@ -168,8 +158,10 @@ fn line(m: &members::Opened, newest: Option<&Label>) -> String {
     format!("  {} ({size}){}", m.locator, none.unwrap_or_default())
 }
 
-/// The labels that are where the configuration has members of the group, but for these members.
-async fn labels_elsewhere(env: &HostEnv, name: &str, ours: &[members::Opened]) -> Vec<Label> {
+/// Whether the group goes on without each of these: it has the label of a member that is, at another place, where the configuration has it,
+/// or of one that has left, by what those say that are there. Only when they are wiped is it sure that two places are not one device, which
+/// may have names that do not tell.
+async fn are_copies(env: &HostEnv, name: &str, ours: &[members::Opened]) -> bool {
     let known = config::load(name).ok().flatten().map(|c| c.members).unwrap_or_default();
     let places = known.iter().filter_map(|m| Locator::parse(&m.locator).ok());
     let named: Vec<String> = ours.iter().map(|m| members::identity(&m.locator)).collect();
@@ -178,13 +170,6 @@ async fn labels_elsewhere(env: &HostEnv, name: &str, ours: &[members::Opened]) -
         let Ok(device) = HostDevice::open(env, &place, Access::PEEK).await else { continue };
         there.extend(members::read_label(&device).await.into_iter().flatten());
     }
-    there
-}
-
-/// Whether the group goes on without each of these: it has the label of a member that is, at another place, where the configuration has it,
-/// or of one that has left, by what those say that are there. Only when they are wiped is it sure that two places are not one device, which
-/// may have names that do not tell.
-fn are_copies(there: &[Label], ours: &[members::Opened]) -> bool {
     let has_left = |l: &Label| {
         let others = newest(there.iter().filter(|o| o.group == l.group));
         others.is_some_and(|others| matches!(standing(l, others), Standing::Former | Standing::Joining))
@@ -215,7 +200,7 @@ async fn wipe(env: &HostEnv, name: &str, found: members::Members, consent: Conse
     let newest = newest(ours.iter().filter_map(|m| m.label.as_ref()));
     let lines = ours.iter().map(|m| line(m, newest)).collect::<Vec<_>>().join("\n");
     let volumes = volumes.unwrap_or_default();
-    let words = match are_copies(&labels_elsewhere(env, name, &ours).await, &ours) {
+    let words = match are_copies(env, name, &ours).await {
         true => format!(
             "This wipes what group '{name}' seems to go on without: copies of members that the configuration has elsewhere, or former \
              members. If they lead to the same devices, it destroys the group with all data in its volumes {volumes}:\n{lines}"
@@ -225,19 +210,16 @@ async fn wipe(env: &HostEnv, name: &str, found: members::Members, consent: Conse
     if let Some(question) = consent.covers(Question { words, about })? {
         return Ok(Looked::Asks(question));
     }
-    let groups: Vec<String> =
-        ours.iter().filter_map(|m| m.label.as_ref()).map(|l| config::uuid_text(&l.group)).collect();
+    let groups = ours.iter().filter_map(|m| m.label.as_ref()).map(|l| config::uuid_text(&l.group)).collect();
     let mut wiped = Vec::new();
     for m in &ours {
         let done = bimetal_volume::probe::wipe(&m.device).await;
         done.with_context(|| format!("{} could not be wiped", m.locator))?;
         wiped.push(m.locator.to_string());
     }
-    let there = labels_elsewhere(env, name, &ours).await;
-    let copies_only = are_copies(&there, &ours);
-    let some_left = there.iter().any(|l| groups.contains(&config::uuid_text(&l.group)));
+    let copies_only = are_copies(env, name, &ours).await;
     let mut absent = found.absent;
     absent.extend(found.strangers.into_iter().filter(|s| !s.is_member).map(|s| s.why));
     absent.extend(unlabelled.iter().map(members::Opened::bare_words));
-    Ok(Looked::Done(Wiped { members: wiped, groups, absent, copies_only, some_left }))
+    Ok(Looked::Done(Wiped { members: wiped, groups, absent, copies_only }))
 }

@@ -89,24 +89,6 @@ fn who_destroys_a_former_member_keeps_the_description_of_the_group() {
     assert!(said.contains("Group 'tank' is destroyed"), "{said}");
 }
 
-/// Its device has another name now than the configuration knows. What the others hold can be looked at, and wiped, by the group's name.
-#[test]
-fn who_destroys_one_member_by_its_new_name_finds_the_others_by_the_group() {
-    let p = Place::new();
-    p.tank();
-    std::fs::rename(p.path("fast.img"), p.path("moved.img")).expect("moved");
-    let said = p.ok(&["destroy", "tank", "--member", "moved.img", "--yes"]);
-    assert!(
-        said.contains("is destroyed") && said.contains("slow.img") && said.contains("`bimetal rescue tank`"),
-        "{said}"
-    );
-    let found = p.run(&["rescue", "tank"]);
-    assert!(found.out.contains("Missing: member 0"), "{}{}", found.out, found.err);
-    let done = p.json(&["destroy", "tank", "--yes"]);
-    assert!(done["destroyed"] == true && done["described"] == false, "{done}");
-    p.refused(&["rescue", "tank"], 1, &["no group named 'tank'"]);
-}
-
 #[test]
 fn who_destroys_a_group_learns_that_a_former_member_goes_with_it() {
     let p = Place::new();
