@@ -2,9 +2,10 @@
 
 use anyhow::{bail, Context, Result};
 use bimetal_format::label::Label;
-use bimetal_host::device::Access;
+use bimetal_host::device::{Access, OpenError};
 use bimetal_host::{HostDevice, HostEnv, Locator, Reactor};
 use bimetal_volume::env::Device;
+use futures_util::future::join_all;
 use serde_json::json;
 
 use crate::cli::Destroy;
@@ -27,14 +28,16 @@ pub(crate) fn run(args: Destroy, output: Output) -> Result<()> {
     let lock = || runstate::lock_for_command(&name);
     let (mut wiped, lock) = after_asking(args.yes, lock, |consent| look(&name, &explicit, consent))?;
     let namesake = is_of_another(&name, &wiped);
-    if !(namesake || wiped.copies_only) {
+    if !(namesake || wiped.left == Left::Whole) {
         let others = if explicit.is_empty() { Vec::new() } else { not_named(&name, &wiped) };
         wiped.absent.extend(others);
-        config::remove(&name)?;
-        runstate::forget(&name, &lock);
+        if wiped.left == Left::Nothing {
+            config::remove(&name)?;
+            runstate::forget(&name, &lock);
+        }
     }
     let answer = json!({
-        "schema": api::SCHEMA, "group": name, "destroyed": !wiped.copies_only, "wiped": wiped.members, "absent": wiped.absent,
+        "schema": api::SCHEMA, "group": name, "destroyed": wiped.left == Left::Nothing, "wiped": wiped.members, "absent": wiped.absent,
         "namesake": namesake,
     });
     output.show(&answer, || words(&name, &wiped, namesake))
@@ -51,19 +54,23 @@ fn look(name: &str, explicit: &[Locator], consent: Consent) -> Result<Looked<Wip
         if given.is_empty() {
             refuse_copies(&group, &found)?;
         }
-        wipe(&env, &group, found, consent).await
+        wipe(&env, &group, found, !given.is_empty(), consent).await
     })
 }
 
 /// What was done.
 fn words(name: &str, wiped: &Wiped, namesake: bool) -> String {
     let members = wiped.members.join(", ");
-    let mut text = match wiped.copies_only {
-        true => format!(
+    let mut text = match wiped.left {
+        Left::Whole => format!(
             "Copies, or former members, are wiped: {members}. The members that the configuration of group '{name}' names are as they were, \
              and so is the group.\n"
         ),
-        false => format!("Group '{name}' is destroyed; wiped: {members}.\n"),
+        Left::Others => format!(
+            "Members of group '{name}' are wiped: {members}. Others still carry the group, or may, and it stays known here: `bimetal rescue {name}` \
+             says what is left, `bimetal repair {name}` goes on with it, `bimetal destroy {name}` wipes the rest.\n"
+        ),
+        Left::Nothing => format!("Group '{name}' is destroyed; wiped: {members}.\n"),
     };
     for absent in &wiped.absent {
         text += &format!("Not wiped: {absent}.\n");
@@ -119,8 +126,17 @@ struct Wiped {
     groups: Vec<String>,
     /// Those that were not wiped, and why.
     absent: Vec<String>,
-    /// All of them were copies of members that are where the configuration has them, or members no more.
-    copies_only: bool,
+    left: Left,
+}
+
+/// What is left of the group at other places that the configuration has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Left {
+    /// All of it: what was wiped were copies of members that are there, or members no more.
+    Whole,
+    /// Members that lack those that were wiped, or what cannot be read now and may be one.
+    Others,
+    Nothing,
 }
 
 /// Members of the configuration that were not wiped, because others were named.
@@ -158,28 +174,50 @@ fn line(m: &members::Opened, newest: Option<&Label>) -> String {
     format!("  {} ({size}){}", m.locator, none.unwrap_or_default())
 }
 
-/// Whether the group goes on without each of these: it has the label of a member that is, at another place, where the configuration has it,
-/// or of one that has left, by what those say that are there. Only when they are wiped is it sure that two places are not one device, which
-/// may have names that do not tell.
-async fn are_copies(env: &HostEnv, name: &str, ours: &[members::Opened]) -> bool {
-    let known = config::load(name).ok().flatten().map(|c| c.members).unwrap_or_default();
+/// What of the group is elsewhere than on these. It goes on without one that has the label of a member that is, at another place, where the
+/// configuration has it, or of one that has left, by what those say that are there. Only when they are wiped is it sure that two places are
+/// not one device, which may have names that do not tell.
+async fn left_without(env: &HostEnv, name: &str, ours: &[members::Opened]) -> Left {
+    let labels = || ours.iter().filter_map(|m| m.label.as_ref());
+    let is_ours = |c: &config::GroupConfig| labels().any(|l| config::uuid_text(&l.group) == c.uuid);
+    let known = config::load(name).ok().flatten().filter(is_ours).map(|c| c.members).unwrap_or_default();
     let places = known.iter().filter_map(|m| Locator::parse(&m.locator).ok());
     let named: Vec<String> = ours.iter().map(|m| members::identity(&m.locator)).collect();
-    let mut there = Vec::new();
-    for place in places.filter(|place| !named.contains(&members::identity(place))) {
-        let Ok(device) = HostDevice::open(env, &place, Access::PEEK).await else { continue };
-        there.extend(members::read_label(&device).await.into_iter().flatten());
+    let elsewhere: Vec<Locator> = places.filter(|place| !named.contains(&members::identity(place))).collect();
+    let there = join_all(elsewhere.iter().map(|place| label_at(env, place))).await;
+    let is_unseen = there.iter().any(Result::is_err);
+    let mut there: Vec<Label> = there.into_iter().flatten().flatten().collect();
+    there.retain(|l| labels().any(|own| own.group == l.group));
+    let is_none = |l: &Label, newest: &Label| matches!(standing(l, newest), Standing::Former | Standing::Joining);
+    let has_left = |l: &Label| newest(&there).is_some_and(|newest| is_none(l, newest));
+    let is_there = |l: &Label| there.iter().any(|o| own_uuid(o) == own_uuid(l));
+    if labels().all(|l| is_there(l) || has_left(l)) {
+        return Left::Whole;
     }
-    let has_left = |l: &Label| {
-        let others = newest(there.iter().filter(|o| o.group == l.group));
-        others.is_some_and(|others| matches!(standing(l, others), Standing::Former | Standing::Joining))
-    };
-    let is_there = |l: &Label| there.iter().any(|o| o.group == l.group && own_uuid(o) == own_uuid(l));
-    ours.iter().filter_map(|m| m.label.as_ref()).all(|l| is_there(l) || has_left(l))
+    let carries = |l: &Label| newest(labels().chain(&there)).is_some_and(|newest| !is_none(l, newest));
+    match is_unseen || there.iter().any(carries) {
+        true => Left::Others,
+        false => Left::Nothing,
+    }
 }
 
-/// Wipes the labels of all members, with consent.
-async fn wipe(env: &HostEnv, name: &str, found: members::Members, consent: Consent) -> Result<Looked<Wiped>> {
+/// The label at a place; `None` where nothing is, or nothing of ours. What cannot be read now may have any.
+async fn label_at(env: &HostEnv, place: &Locator) -> Result<Option<Label>> {
+    match HostDevice::open(env, place, Access::PEEK).await {
+        Ok(device) => Ok(members::read_label(&device).await?.ok()),
+        Err(OpenError::Missing { .. } | OpenError::WrongKind { .. }) => Ok(None),
+        Err(why) => Err(why.into()),
+    }
+}
+
+/// Wipes the labels of all members, with consent. `named`: they were, and there may be others.
+async fn wipe(
+    env: &HostEnv,
+    name: &str,
+    found: members::Members,
+    named: bool,
+    consent: Consent,
+) -> Result<Looked<Wiped>> {
     let stranger = found.opened.iter().find(|m| m.label.as_ref().is_some_and(|l| l.group_name != name));
     if let Some(m) = stranger {
         bail!("{} is not a member of '{name}' but of another group; nothing was changed", m.locator);
@@ -200,12 +238,21 @@ async fn wipe(env: &HostEnv, name: &str, found: members::Members, consent: Conse
     let newest = newest(ours.iter().filter_map(|m| m.label.as_ref()));
     let lines = ours.iter().map(|m| line(m, newest)).collect::<Vec<_>>().join("\n");
     let volumes = volumes.unwrap_or_default();
-    let words = match are_copies(env, name, &ours).await {
-        true => format!(
+    // Where nobody named members, all that could be found are wiped.
+    let left = async || match left_without(env, name, &ours).await {
+        Left::Others if !named => Left::Nothing,
+        left => left,
+    };
+    let words = match left().await {
+        Left::Whole => format!(
             "This wipes what group '{name}' seems to go on without: copies of members that the configuration has elsewhere, or former \
              members. If they lead to the same devices, it destroys the group with all data in its volumes {volumes}:\n{lines}"
         ),
-        false => format!("This destroys group '{name}' with all data in its volumes {volumes}:\n{lines}"),
+        Left::Others => format!(
+            "This wipes members of group '{name}': what only they hold of its volumes {volumes} is lost. Other members keep what they have, \
+             if they are other devices:\n{lines}"
+        ),
+        Left::Nothing => format!("This destroys group '{name}' with all data in its volumes {volumes}:\n{lines}"),
     };
     if let Some(question) = consent.covers(Question { words, about })? {
         return Ok(Looked::Asks(question));
@@ -217,9 +264,9 @@ async fn wipe(env: &HostEnv, name: &str, found: members::Members, consent: Conse
         done.with_context(|| format!("{} could not be wiped", m.locator))?;
         wiped.push(m.locator.to_string());
     }
-    let copies_only = are_copies(env, name, &ours).await;
+    let left = left().await;
     let mut absent = found.absent;
     absent.extend(found.strangers.into_iter().filter(|s| !s.is_member).map(|s| s.why));
     absent.extend(unlabelled.iter().map(members::Opened::bare_words));
-    Ok(Looked::Done(Wiped { members: wiped, groups, absent, copies_only }))
+    Ok(Looked::Done(Wiped { members: wiped, groups, absent, left }))
 }

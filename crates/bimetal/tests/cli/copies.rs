@@ -86,7 +86,36 @@ fn who_destroys_a_former_member_keeps_the_description_of_the_group() {
     p.ok(&["check", "tank"]);
     // A member is none, also where its name is another.
     let said = p.ok(&["destroy", "tank", "--member", "new.img", "--yes"]);
-    assert!(said.contains("Group 'tank' is destroyed"), "{said}");
+    assert!(said.contains("Members of group 'tank' are wiped"), "{said}");
+}
+
+/// The others still carry the group, and only the description says where they are.
+#[test]
+fn who_destroys_a_member_that_was_missing_keeps_the_description_of_the_others() {
+    let p = Place::new();
+    p.tank_of(&["main:8MiB"]);
+    let described = std::fs::read_to_string(p.path("etc/groups/tank.toml")).expect("described");
+    std::fs::rename(p.path("slow.img"), p.path("away.img")).expect("moved");
+    let wipe = ["destroy", "tank", "--member", "away.img"];
+    p.refused(&wipe, 1, &["wipes members of group 'tank'", "main (8 MiB)", "away.img (96 MiB)"]);
+    let done = p.json(&[&wipe[..], &["--yes"]].concat());
+    assert!(done["destroyed"] == false && done["absent"].to_string().contains("/fast.img"), "{done}");
+    assert_eq!(std::fs::read_to_string(p.path("etc/groups/tank.toml")).expect("still"), described);
+    p.refused(&["serve", "tank"], 1, &["bimetal repair tank"]);
+    // Now it is all of it that can be found.
+    let said = p.ok(&["destroy", "tank", "--yes"]);
+    assert!(said.contains("Group 'tank' is destroyed") && !p.path("etc/groups/tank.toml").exists(), "{said}");
+}
+
+/// The one that is left out holds the group as well, though nobody can look at it now.
+#[test]
+fn who_destroys_a_member_beside_one_that_cannot_be_read_now_keeps_the_description() {
+    let p = Place::new();
+    p.tank();
+    let user = std::fs::File::options().read(true).write(true).open(p.path("fast.img")).expect("open");
+    user.lock().expect("locked");
+    let said = p.ok(&["destroy", "tank", "--member", "slow.img", "--yes"]);
+    assert!(said.contains("Members of group 'tank' are wiped") && p.path("etc/groups/tank.toml").exists(), "{said}");
 }
 
 #[test]
