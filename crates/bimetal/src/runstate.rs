@@ -22,7 +22,7 @@ use crate::commands::detach::{is_anothers, record, DaemonProcess};
 use crate::{holders, paths};
 pub(crate) use end::{end_of, note_end, set_end_aside, End};
 use lock::lock_file;
-pub(crate) use lock::{holder, lock, lock_for_command, locked_by, refuse_served, Holder, Lock};
+pub(crate) use lock::{holder, holder_for_long, lock, lock_for_command, locked_by, refuse_served, Holder, Lock};
 
 /// How long the list of what is attached may be held by somebody, and how often it is looked.
 pub(crate) const LIST_PATIENCE: Duration = Duration::from_secs(20);

@@ -221,7 +221,7 @@ pub(super) fn with_group<T: 'static, F: std::future::Future<Output = Result<T>> 
 
 /// Refuses a group that somebody has who cannot be asked.
 fn refuse_held(name: &str) -> Result<()> {
-    match runstate::holder(name) {
+    match runstate::holder_for_long(name) {
         None => Ok(()),
         Some(daemon) if daemon.is_daemon() => bail!(
             "group '{name}' is served by process {}, which does not answer; see `bimetal status {name}`",

@@ -2,8 +2,8 @@
 //! writers out by itself while it is open.
 
 use std::fs::{File, TryLockError};
-use std::io::{Read, Write};
-use std::os::unix::fs::MetadataExt;
+use std::io::{Read, Seek};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,10 @@ use anyhow::{bail, Context, Result};
 use super::open_rw;
 use crate::paths;
 
+/// Who looks whether a daemon lives holds the lock for a moment, too.
 const LOCK_PATIENCE: Duration = Duration::from_millis(300);
+/// Most commands have the group for a moment only: nobody is refused for that.
+const COMMAND_PATIENCE: Duration = Duration::from_secs(2);
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 /// As much of a command is told as says which one it is.
 const COMMAND_MAX: usize = 200;
@@ -44,7 +47,7 @@ fn lock_as(name: &str, command: Option<String>) -> Result<Lock> {
         let lock = lock_once(name)?;
         if lock.is_in_place() {
             // At once: who reads half of it would take a command for a daemon.
-            let written = lock.file.set_len(0).and_then(|()| (&lock.file).write_all(text.as_bytes()));
+            let written = lock.file.set_len(0).and_then(|()| lock.file.write_all_at(text.as_bytes(), 0));
             written.with_context(|| format!("cannot write {}", lock_file(name).display()))?;
             return Ok(lock);
         }
@@ -87,20 +90,19 @@ fn lock_once(name: &str) -> Result<Lock> {
     let path = lock_file(name);
     let mut file = open_rw(&path)?;
     let begun = Instant::now();
-    let mut result = file.try_lock();
-    // Who looks whether a daemon lives holds the lock for a moment, too.
-    while matches!(result, Err(TryLockError::WouldBlock)) && begun.elapsed() < LOCK_PATIENCE {
-        std::thread::sleep(LOCK_PAUSE);
-        result = file.try_lock();
-    }
-    match result {
-        Ok(()) => Ok(Lock { name: name.to_owned(), file }),
-        Err(TryLockError::WouldBlock) => {
-            let mut text = String::new();
-            let _ = file.read_to_string(&mut text);
-            bail!("{}", Holder::of(&text).words(name));
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(Lock { name: name.to_owned(), file }),
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(e)) => return Err(e).with_context(|| format!("cannot lock {}", path.display())),
         }
-        Err(TryLockError::Error(e)) => Err(e).with_context(|| format!("cannot lock {}", path.display())),
+        let mut text = String::new();
+        let _ = file.rewind().and_then(|()| file.read_to_string(&mut text));
+        let holder = Holder::of(&text);
+        if begun.elapsed() >= holder.patience() {
+            bail!("{}", holder.words(name));
+        }
+        std::thread::sleep(LOCK_PAUSE);
     }
 }
 
@@ -121,6 +123,15 @@ impl Holder {
 
     pub(crate) fn is_daemon(&self) -> bool {
         self.command.is_none()
+    }
+
+    /// How long it is waited for.
+    fn patience(&self) -> Duration {
+        if self.is_daemon() {
+            LOCK_PATIENCE
+        } else {
+            COMMAND_PATIENCE
+        }
     }
 
     /// Why nobody else can have the group now.
@@ -150,6 +161,18 @@ pub(crate) fn holder(name: &str) -> Option<Holder> {
     }
 }
 
+/// The same for who needs the group: a command that has it is waited for a while.
+pub(crate) fn holder_for_long(name: &str) -> Option<Holder> {
+    let begun = Instant::now();
+    loop {
+        let holder = holder(name)?;
+        if holder.is_daemon() || begun.elapsed() >= holder.patience() {
+            return Some(holder);
+        }
+        std::thread::sleep(LOCK_PAUSE);
+    }
+}
+
 /// Its process id, whether it is a daemon or a command.
 pub(crate) fn locked_by(name: &str) -> Option<String> {
     holder(name).map(|holder| holder.process)
@@ -157,7 +180,7 @@ pub(crate) fn locked_by(name: &str) -> Option<String> {
 
 /// Refuses what needs the members for itself.
 pub(crate) fn refuse_served(name: &str) -> Result<()> {
-    match holder(name) {
+    match holder_for_long(name) {
         None => Ok(()),
         Some(daemon) if daemon.is_daemon() => {
             bail!("group '{name}' is being served; stop it first: bimetal stop {name}")

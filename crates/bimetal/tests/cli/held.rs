@@ -200,8 +200,51 @@ fn who_only_lists_keeps_nobody_from_the_group() {
     stop(&p, daemon);
 }
 
+/// Has the lock of `tank` for so long, as a command of which the lock tells.
+fn held_for(p: &Place, time: Duration) -> std::thread::JoinHandle<()> {
+    std::fs::create_dir_all(p.path("run/tank")).expect("a folder");
+    let lock = std::fs::File::create(p.path("run/tank/lock")).expect("a file");
+    lock.lock().expect("locked");
+    (&lock).write_all(b"4711\nvolume create tank/other\n").expect("written");
+    std::thread::spawn(move || {
+        std::thread::sleep(time);
+        drop(lock);
+    })
+}
+
 #[test]
-fn what_has_a_group_for_itself_is_told_by_name_and_waited_for_by_nobody() {
+fn a_command_that_has_the_group_for_a_moment_only_is_waited_for() {
+    let p = Place::new();
+    p.tank_of(&["main:8MiB"]);
+    let moment = Duration::from_millis(1000);
+    for command in [
+        &["check", "tank"][..],
+        &["volume", "list", "tank"],
+        &["volume", "create", "tank/more", "--size", "4MiB"],
+        &["dump", "tank", "--save", "tank.saved"],
+        &["restore", "tank.saved", "--yes"],
+        &["repair", "tank"],
+    ] {
+        let held = held_for(&p, moment);
+        p.ok(command);
+        held.join().expect("it ends");
+    }
+    let held = held_for(&p, moment);
+    let daemon = p.serve(&["tank"]);
+    held.join().expect("it ends");
+    stop(&p, daemon);
+    // The daemon of an attach is one in the background.
+    let held = held_for(&p, moment);
+    let attach = p.run(&["attach", "tank/no-volume"]);
+    assert!(attach.err.contains("has no volume 'no-volume'"), "{}", attach.err);
+    held.join().expect("it ends");
+    let held = held_for(&p, moment);
+    p.ok(&["destroy", "tank", "--yes"]);
+    held.join().expect("it ends");
+}
+
+#[test]
+fn what_has_a_group_for_itself_is_told_by_name_and_not_waited_for_long() {
     if !installed("nbdkit") || !installed("qemu-io") {
         return;
     }
