@@ -151,6 +151,43 @@ fn who_undoes_a_repair_that_was_done_without_a_new_device_learns_of_that_one() {
     holds(&p, &content);
 }
 
+/// Members that the first repair missed are there in the second one, which changes them. Both are undone by what that says.
+#[test]
+fn two_repairs_are_undone_as_the_second_one_says_whoever_was_there_in_the_first() {
+    if !installed("nbdcopy") {
+        return;
+    }
+    for (unplugged, is_back) in [("new.img", true), ("new.img", false), ("fast.img", true)] {
+        let p = Place::new();
+        let content = back_after_a_cut_off(&p);
+        std::fs::rename(p.path(unplugged), p.path("away.img")).expect("unplugged");
+        let said = p.ok(&["repair", "tank", "--yes", "--save", "second.saved"]);
+        if is_back {
+            std::fs::rename(p.path("away.img"), p.path(unplugged)).expect("plugged in");
+        }
+        let way =
+            said.lines().find(|line| line.contains("To undo both")).unwrap_or_else(|| panic!("it says how: {said}"));
+        let words: Vec<&str> = way.split([' ', ',', ';']).collect();
+        let files = words.windows(3).filter(|w| w[..2] == ["bimetal", "restore"]).map(|w| w[2]);
+        let files: Vec<&str> = files.map(|file| if file == "FILE" { "undo.saved" } else { file }).collect();
+        assert!(!files.is_empty(), "{way}");
+        for file in files {
+            let restore = ["restore", file, "--yes"];
+            let done = p.run(&restore);
+            // The new device of the first one was not there in the second, which tells nothing of it then.
+            if done.code != 0 {
+                assert!(
+                    done.err.contains("new.img carries a label of the repair that is to be undone"),
+                    "{}",
+                    done.err
+                );
+                p.ok(&[&restore[..], &["--member", "fast.img", "slow.img", "new.img"]].concat());
+            }
+        }
+        holds(&p, &content);
+    }
+}
+
 /// What is at hand is dealt with.
 #[test]
 fn a_new_device_that_is_there_loses_its_label_when_a_repair_that_was_cut_off_is_undone() {

@@ -19,7 +19,7 @@ use self::new::NewDevice;
 use crate::api::{self, Fate};
 use crate::cli::Repair;
 use crate::consent::{after_asking, Consent, Looked, Question};
-use crate::members::{self, Members};
+use crate::members::{self, Members, Opened};
 use crate::output::Output;
 use crate::saved::{self, Saved};
 use crate::{former, loss, runstate};
@@ -140,7 +140,8 @@ async fn repair(env: HostEnv, wish: &Wish, consent: Consent) -> Result<Looked<Op
     }
     let saved = saved::save(&env, &found.opened, &wish.save).await;
     let saved = saved.context("the metadata cannot be saved, and nothing was repaired; another place: --save FILE")?;
-    let members = plan.members().iter().filter_map(|at| found.opened.get(*at)).map(|m| m.locator.to_string());
+    let members = plan.members().iter().filter_map(|at| found.opened.get(*at));
+    let members = members.filter(|m| !is_new_of_cut_off(m, &found)).map(|m| m.locator.to_string());
     let not_saved = members.filter(|at| saved.members.iter().all(|m| m.locator != *at)).collect();
     new::take_room(&plan, &new, &opened).await?;
     let not_noted = new::take(&env, name, &new, &opened, &found, wish.force).await?;
@@ -157,6 +158,13 @@ async fn repair(env: HostEnv, wish: &Wish, consent: Consent) -> Result<Looked<Op
     let new = new.into_iter().map(|n| n.locator.to_string()).collect();
     let done = Done { report, volumes, lost_families, new, not_noted, saved, went_on, not_saved };
     Ok(Looked::Done(Some(done)))
+}
+
+/// Whether a device is a new one of the repair that was cut off, which no other lists: to undo that it only loses its label.
+fn is_new_of_cut_off(m: &Opened, found: &Members) -> bool {
+    let Some(own) = m.label.as_ref().filter(|label| label.joining).map(members::own_uuid) else { return false };
+    let mut others = found.labelled().filter(|(_, label)| !label.joining);
+    !others.any(|(_, label)| label.members.iter().any(|row| row.uuid == own))
 }
 
 /// Why nothing can be repaired, and what is left to do.

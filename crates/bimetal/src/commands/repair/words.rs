@@ -159,8 +159,8 @@ pub(super) fn done(group: &str, done: &Done) -> String {
     text += &match (done.not_saved.is_empty(), done.went_on) {
         (true, false) => format!("To undo it, before the group is started again: bimetal restore {saved}\n"),
         (true, true) => format!(
-            "It went on with a repair that was cut off. To undo both, before the group is started again: bimetal restore FILE, the \
-             file that the first one saved; {saved} leads back only to where that one was cut off\n"
+            "It went on with a repair that was cut off. To undo both, before the group is started again: bimetal restore {saved}, which \
+             leads back to where that one was cut off, and then bimetal restore FILE, the file that the first one saved\n"
         ),
         (false, _) => format!(
             "It cannot be undone: the metadata of {} could not be saved. That of the others is in {saved}\n",
