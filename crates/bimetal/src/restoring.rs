@@ -1,6 +1,8 @@
 //! Devices in the midst of a `restore` that was cut off. They carry no label, and yet all data of a member: the same command gives
 //! it its label back.
 
+use std::collections::BTreeSet;
+
 use anyhow::{anyhow, Result};
 use bimetal_host::device::Access;
 use bimetal_host::{HostDevice, HostEnv, Locator};
@@ -9,7 +11,7 @@ use futures_util::future::join_all;
 
 use crate::config::{self, uuid_text};
 use crate::members::{self, Members};
-use crate::saved::Mark;
+use crate::saved::{LaidOut, Mark};
 use crate::{legs, paths};
 
 /// Of the devices that were opened as members of a group, those that say that it is in the midst of a restore. `group` is its UUID, if
@@ -17,14 +19,20 @@ use crate::{legs, paths};
 pub(crate) async fn among(found: &Members, group: Option<&str>) -> Vec<Locator> {
     let labelled = found.labelled().next().map(|(_, label)| uuid_text(&label.group));
     let group = group.map(str::to_owned).or(labelled);
-    let mut marked = Vec::new();
+    let (members, mut marked) = (laid_out(found), Vec::new());
     for m in found.opened.iter().filter(|m| m.label.is_none()) {
-        let mark = Mark::of(&m.device).await;
+        let mark = Mark::of_one_of(&m.device, &members).await;
         if mark.is_some_and(|mark| group.as_ref().is_none_or(|group| uuid_text(&mark.group) == *group)) {
             marked.push(m.locator.clone());
         }
     }
     marked
+}
+
+/// What the labels that are there say of how members were laid out.
+pub(crate) fn laid_out(found: &Members) -> Vec<LaidOut> {
+    let rows = found.labelled().flat_map(|(_, label)| &label.members);
+    rows.map(|row| (row.uuid, row.size)).collect::<BTreeSet<LaidOut>>().into_iter().collect()
 }
 
 /// What was found by the configuration of a group, with the devices in the midst of a restore. Where not all members were found these are
@@ -35,11 +43,11 @@ pub(crate) async fn looked_for(env: &HostEnv, found: Result<Members>, group: &st
         Ok(mut found) => {
             found.restoring = among(&found, Some(group)).await;
             let known: Vec<String> = found.restoring.iter().map(members::identity).collect();
-            let more = on_block_devices(env, group).await.into_iter();
+            let more = on_block_devices(env, group, &laid_out(&found)).await.into_iter();
             found.restoring.extend(more.filter(|at| !known.contains(&members::identity(at))));
             Ok(found)
         }
-        Err(error) => match on_block_devices(env, group).await {
+        Err(error) => match on_block_devices(env, group, &[]).await {
             marked if marked.is_empty() => Err(error),
             marked => {
                 let marked: Vec<String> = marked.iter().map(Locator::to_string).collect();
@@ -49,12 +57,13 @@ pub(crate) async fn looked_for(env: &HostEnv, found: Result<Members>, group: &st
     }
 }
 
-/// Block devices that say that the group with this UUID is in the midst of a restore. One that cannot be read says nothing.
-pub(crate) async fn on_block_devices(env: &HostEnv, group: &str) -> Vec<Locator> {
+/// Block devices that say that the group with this UUID is in the midst of a restore; `known` is what labels say of its members. One that cannot
+/// be read says nothing.
+pub(crate) async fn on_block_devices(env: &HostEnv, group: &str, known: &[LaidOut]) -> Vec<Locator> {
     let look = async |locator: Locator| {
         let device = HostDevice::open(env, &locator, Access::PEEK).await.ok()?;
         let is_none = members::read_label(&device).await.ok()?.is_err();
-        let mark = Mark::of(&device).await.filter(|mark| is_none && uuid_text(&mark.group) == group);
+        let mark = Mark::of_one_of(&device, known).await.filter(|mark| is_none && uuid_text(&mark.group) == group);
         mark.map(|_| locator)
     };
     let places = members::block_devices().into_iter().map(Locator::Path);

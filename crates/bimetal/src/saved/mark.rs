@@ -13,6 +13,9 @@ const MAGIC: &[u8; 16] = b"BIMETAL RESTORE\n";
 /// Magic, three UUIDs, checksum: less than any sector, so that it is never torn.
 const LEN: usize = 68;
 
+/// UUID of a member, and how large its device was when it was laid out.
+pub(crate) type LaidOut = ([u8; 16], u64);
+
 /// The mark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
@@ -47,12 +50,22 @@ impl Mark {
 
     /// The mark of a device, if it carries one. A place that cannot be read has none.
     pub(crate) async fn of<D: Device>(device: &D) -> Option<Mark> {
-        for place in [LABEL_A, label_b(device.size())] {
-            if place + BLOCK as u64 > device.size() {
+        Mark::of_one_of(device, &[]).await
+    }
+
+    /// The same of a device that may be one of these members (UUID, and size when it was laid out) and have grown since: its second place
+    /// is where it was, and nothing on the device tells of that if the first one is lost.
+    pub(crate) async fn of_one_of<D: Device>(device: &D, members: &[LaidOut]) -> Option<Mark> {
+        let places = [LABEL_A, label_b(device.size())].map(|place| (place, None));
+        let grown = members.iter().map(|(uuid, size)| (label_b(*size), Some(*uuid)));
+        for (place, whose) in places.into_iter().chain(grown) {
+            if place.checked_add(BLOCK as u64).is_none_or(|end| end > device.size()) {
                 continue;
             }
             let (content, read) = device.read(place, BufMut::new(BLOCK)).await;
-            if let Some(mark) = read.ok().and_then(|()| Mark::decode(&content)) {
+            let mark = read.ok().and_then(|()| Mark::decode(&content));
+            // What lies there on another member is data.
+            if let Some(mark) = mark.filter(|mark| whose.is_none_or(|uuid| uuid == mark.member)) {
                 return Some(mark);
             }
         }

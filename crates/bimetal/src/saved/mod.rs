@@ -38,7 +38,7 @@ use bimetal_format::label::{Label, TierCode, LABEL_SIZE};
 use bimetal_format::layout::{label_b, ZoneExtent, ZoneKind, LABEL_A};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::mark::Mark;
+pub(crate) use self::mark::{LaidOut, Mark};
 pub(crate) use self::put::{label_behind, put_back, Target, Written};
 pub(crate) use self::read::{SavedFile, SavedMember};
 pub(crate) use self::since::{committed_since, Sign};

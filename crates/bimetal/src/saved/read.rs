@@ -11,7 +11,7 @@ use bimetal_format::label::{is_name, Label, LABEL_SIZE};
 
 use super::record::{read_whole, Record, RecordReader};
 use super::{counting_label, extents_of, label_places, own_tier, piece_at};
-use super::{Extent, Header, HeaderMember, BLOCK, MAGIC, MAX_HEADER, VERSION};
+use super::{Extent, Header, HeaderMember, LaidOut, BLOCK, MAGIC, MAX_HEADER, VERSION};
 use crate::members::{own_uuid, tier_name};
 use crate::uuid::{uuid_bytes, uuid_text};
 
@@ -107,6 +107,13 @@ impl SavedFile {
         let mut input = BufReader::with_capacity(1 << 20, &self.file);
         input.seek(SeekFrom::Start(self.records_at))?;
         Pieces::new(RecordReader::new(input, self.chain), &self.members)
+    }
+}
+
+impl SavedContent {
+    /// How the members in it were laid out.
+    pub(crate) fn laid_out(&self) -> Vec<LaidOut> {
+        self.members.iter().map(|m| (m.uuid(), m.label.device_size)).collect()
     }
 }
 

@@ -1,5 +1,7 @@
 //! A restore that was cut off in the middle: whatever is asked next, it is named, and completed by the command that is said.
 
+use std::os::unix::fs::FileExt;
+
 use bimetal_format::label::{Label, LABEL_SIZE};
 use bimetal_format::layout::{label_b, LABEL_A};
 
@@ -114,6 +116,24 @@ fn a_disk_in_the_midst_of_a_restore_is_found_under_another_name() {
     p.refused(&["repair", "tank", "--fast", "new.img", "--yes", "--member", "slow.img"], 1, &words);
     p.ok(&["restore", "tank.saved", "--yes", "--member", "slow.img", &disk.0[0]]);
     assert_eq!(p.json(&["check", "tank"])["sound"], true);
+}
+
+/// The first place of its label is lost, and so it was copied onto a larger disk.
+#[test]
+fn a_disk_in_the_midst_of_a_restore_is_known_by_its_second_place_though_it_has_grown() {
+    let p = Place::new();
+    let Some(content) = cut_off(&p) else { return };
+    let disk = std::fs::File::options().write(true).open(p.path("fast.img")).expect("opened");
+    disk.set_len(64 * MIB).expect("grown");
+    disk.write_all_at(&[0; LABEL_SIZE], LABEL_A).expect("written");
+    let words = ["A restore of this group was cut off", "fast.img is without a label"];
+    for command in [&["serve", "tank"][..], &["check", "tank"], &["repair", "tank", "--yes"]] {
+        p.refused(command, 1, &words);
+    }
+    // Not by force: it says what it is.
+    let done = p.json(&["restore", "tank.saved", "--yes", "--member", "slow.img", "fast.img"]);
+    assert_eq!(done["members"][0]["proof"], "restore begun", "{done}");
+    holds(&p, &content);
 }
 
 /// Nothing can complete it: what is there is repaired, if that is said.

@@ -145,8 +145,11 @@ pub(super) async fn refuse_restoring(env: &HostEnv, found: &Members, explicit: &
     let ours = found.labelled().next().map(|(_, label)| config::uuid_text(&label.group));
     if let (None, false, Some(group)) = (&way, explicit.is_empty(), ours) {
         // One that was not named may be at hand all the same.
-        let marked: Vec<String> =
-            restoring::on_block_devices(env, &group).await.iter().map(Locator::to_string).collect();
+        let marked: Vec<String> = restoring::on_block_devices(env, &group, &restoring::laid_out(found))
+            .await
+            .iter()
+            .map(Locator::to_string)
+            .collect();
         let all: Vec<String> =
             found.opened.iter().map(|m| m.locator.to_string()).chain(marked.iter().cloned()).collect();
         way = (!marked.is_empty()).then(|| restoring::way_on(&marked, &all));

@@ -148,7 +148,7 @@ async fn restore(
 async fn candidates(found: &Members, saved: &SavedFile, given: bool) -> Vec<Candidate> {
     let mut candidates = Vec::new();
     for m in &found.opened {
-        let mark = Mark::of(&m.device).await;
+        let mark = Mark::of_one_of(&m.device, &saved.laid_out()).await;
         let says_nothing = m.label.is_none() && mark.is_none() && given;
         candidates.push(Candidate {
             locator: m.locator.to_string(),

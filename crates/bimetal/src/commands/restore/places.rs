@@ -91,7 +91,7 @@ async fn may_be_member(env: &HostEnv, saved: &SavedFile, place: &str) -> bool {
 }
 
 async fn is_unlabelled_member(saved: &SavedFile, device: &HostDevice) -> bool {
-    if Mark::of(device).await.is_some_and(|mark| mark.group == saved.uuid) {
+    if Mark::of_one_of(device, &saved.laid_out()).await.is_some_and(|mark| mark.group == saved.uuid) {
         return true;
     }
     for m in &saved.members {
