@@ -4,7 +4,6 @@
 
 use anyhow::{anyhow, bail, Context, Result};
 use bimetal_format::label::{Label, LabelError, MemberCode};
-use bimetal_host::device::Access;
 use bimetal_host::{HostDevice, HostEnv, Locator};
 
 use crate::config::{uuid_text, GroupConfig};
@@ -23,12 +22,7 @@ pub(crate) async fn labels_of_group(env: &HostEnv, label: &Label) -> Vec<Label> 
 
 /// Labels that are `wanted`, where the configuration of the group with this name has members, and on block devices.
 async fn labels_at_hand(env: &HostEnv, name: &str, wanted: &dyn Fn(&Label) -> bool) -> Vec<Label> {
-    let mut all = Vec::new();
-    for place in members::carriers(env, name, Vec::new(), wanted).await {
-        let Ok(device) = HostDevice::open(env, &place, Access::PEEK).await else { continue };
-        all.extend(members::read_label(&device).await.into_iter().flatten());
-    }
-    all
+    members::carriers(env, name, Vec::new(), wanted).await.into_iter().map(|(_, label)| label).collect()
 }
 
 /// What a device is to the group that its label names, as far as the devices at hand tell.
@@ -198,7 +192,7 @@ async fn copy_elsewhere(env: &HostEnv, locator: &Locator, label: &Label) -> Opti
     let own = members::identity(locator);
     let same = |l: &Label| l.group == label.group && own_uuid(l) == own_uuid(label);
     let places = members::carriers(env, &label.group_name, Vec::new(), &same).await;
-    places.into_iter().find(|place| members::identity(place) != own)
+    places.into_iter().map(|(place, _)| place).find(|place| members::identity(place) != own)
 }
 
 /// Refuses a device that shares bytes with somebody's.

@@ -498,20 +498,24 @@ pub(crate) fn refuse_namesakes<'a>(name: &str, found: impl Iterator<Item = (&'a 
     );
 }
 
-/// Devices with a wanted label, among those that the configuration of a group names, some others, and all block devices.
+/// Devices with a wanted label, and that, among those that the configuration of a group names, some others, and all block devices.
 pub(crate) async fn carriers(
     env: &HostEnv,
     name: &str,
     others: Vec<Locator>,
     wanted: &dyn Fn(&Label) -> bool,
-) -> Vec<Locator> {
+) -> Vec<(Locator, Label)> {
     // A configuration that cannot be read names nothing.
     let known = config::load(name).ok().flatten().map(|c| c.members).unwrap_or_default();
-    let mut places: Vec<Locator> = known.iter().filter_map(|m| Locator::parse(&m.locator).ok()).chain(others).collect();
-    places.dedup();
+    let mut places: Vec<Locator> = Vec::new();
+    for place in known.iter().filter_map(|m| Locator::parse(&m.locator).ok()).chain(others) {
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
     let mut found = with_labels(env, places, wanted).await;
     found.extend(scan_block_devices(env, wanted).await);
-    found.into_iter().map(|(locator, _)| locator).collect()
+    found
 }
 
 /// The same of what is on this machine. A server may take one connection at a time, which the group has that is in use.

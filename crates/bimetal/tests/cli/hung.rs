@@ -70,6 +70,49 @@ fn a_server_that_goes_is_a_lost_connection_at_once() {
     assert!(p.ask("GET", "/v1/health", "").contains("\"healthy\":false"));
 }
 
+/// A group whose configuration names three more places, at each of which a server stands still.
+fn beside_servers_that_stand_still() -> (Place, [Server; 3]) {
+    let p = Place::new();
+    p.tank();
+    p.ok(&["dump", "tank", "--save", "tank.saved"]);
+    let config = p.path("etc/groups/tank.toml");
+    let mut text = std::fs::read_to_string(&config).expect("described");
+    let servers = ["a", "b", "c"].map(|name| {
+        p.file(&format!("{name}.img"), 96 * MIB);
+        text += &format!("\n[[member]]\nlocator = \"{}\"\ntier = \"slow\"\n", locator(&p, name));
+        let server = Server::of(&p, name);
+        server.stand_still();
+        server
+    });
+    std::fs::write(&config, text).expect("written");
+    (p, servers)
+}
+
+/// Each of them takes its time, and all take it together.
+#[test]
+fn several_servers_that_stand_still_are_waited_for_side_by_side() {
+    if !installed("nbdkit") {
+        return;
+    }
+    let took = |args: &[&str]| {
+        let (p, _servers) = beside_servers_that_stand_still();
+        std::fs::copy(p.path("slow.img"), p.path("copy.img")).expect("copied");
+        let begun = Instant::now();
+        p.ok(args);
+        begun.elapsed()
+    };
+    let (repair, restore, destroy) = std::thread::scope(|scope| {
+        let repair = scope.spawn(|| took(&["repair", "tank", "--member", "fast.img", "slow.img"]));
+        let restore = ["restore", "tank.saved", "--yes", "--member", "fast.img", "copy.img"];
+        let restore = scope.spawn(move || took(&restore));
+        // It looks twice.
+        let destroy = scope.spawn(|| took(&["destroy", "tank", "--member", "copy.img", "--yes"]));
+        (repair.join().expect("done"), restore.join().expect("done"), destroy.join().expect("done"))
+    });
+    let once = Duration::from_secs(45);
+    assert!(repair < once && restore < 2 * once && destroy < 2 * once, "{repair:?}, {restore:?}, {destroy:?}");
+}
+
 #[test]
 fn a_server_that_shakes_hands_and_answers_no_read_is_told_and_given_up() {
     if !installed("nbdkit") {

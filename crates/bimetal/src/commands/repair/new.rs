@@ -8,6 +8,7 @@ use bimetal_volume::env::Device;
 use bimetal_volume::group::structure::NewMember;
 use bimetal_volume::repair::Plan;
 use bimetal_volume::units::Tier;
+use futures_util::future::join_all;
 
 use super::{copies, words};
 use crate::cli::Repair;
@@ -172,21 +173,20 @@ pub(super) async fn refuse_unnamed(
     if explicit.is_empty() {
         return Ok(Vec::new());
     }
-    let mut unread = Vec::new();
     let ours = found.labelled().next().map(|(_, label)| config::uuid_text(&label.group));
     // What it says of another group of that name is nothing to this one.
     let config = config::load(group)?.filter(|c| ours.as_ref().is_none_or(|uuid| *uuid == c.uuid));
-    for m in config.iter().flat_map(|c| &c.members) {
-        let locator = members::parse(&m.locator)?;
-        // A device has several names.
-        let is_it = |named: &Locator| members::identity(named) == members::identity(&locator);
-        if !explicit.iter().chain(new.iter().map(|n| &n.locator)).any(is_it) {
-            let uuid = config.as_ref().map_or("", |c| &c.uuid);
-            unread.extend(refuse_forgotten(env, group, uuid, &locator).await?);
-        }
-    }
+    let places = config.iter().flat_map(|c| &c.members).map(|m| members::parse(&m.locator));
+    let mut places = places.collect::<Result<Vec<Locator>>>()?;
+    // A device has several names.
+    let named: Vec<String> = explicit.iter().chain(new.iter().map(|n| &n.locator)).map(members::identity).collect();
+    places.retain(|place| !named.contains(&members::identity(place)));
+    let uuid = config.as_ref().map_or("", |c| &c.uuid);
+    // Side by side: each that does not answer takes its time.
+    let unread = join_all(places.iter().map(|place| refuse_forgotten(env, group, uuid, place))).await;
+    let unread = unread.into_iter().collect::<Result<Vec<Option<String>>>>()?;
     refuse_elsewhere(env, group, found, new).await?;
-    Ok(unread)
+    Ok(unread.into_iter().flatten().collect())
 }
 
 /// The same of one place of the configuration. Gives why it cannot be opened or read now.

@@ -203,19 +203,20 @@ async fn refuse_not_whole(targets: &[Target<HostDevice>]) -> Result<()> {
 
 /// A device that is taken for a member by its size only is refused while another one carries the label of that member.
 async fn refuse_while_there(env: &HostEnv, saved: &SavedFile, plan: &Plan, explicit: &[Locator]) -> Result<()> {
-    for (m, _) in plan.guessed() {
-        let member = &saved.members[m];
-        let wanted = |l: &Label| l.group == saved.uuid && members::own_uuid(l) == member.uuid();
-        let others: Vec<Locator> =
-            [member.locator.as_str()].into_iter().filter_map(|at| Locator::parse(at).ok()).collect();
-        let found = members::carriers(env, &saved.group, others, &wanted).await;
-        if let Some(real) = found.iter().find(|at| !explicit.contains(at)) {
-            bail!(
-                "{real} carries a sound label of {}: name that device with --member. If it is a copy that is not to be used any \
-                 more, disconnect it first",
-                member.named()
-            );
-        }
+    let guessed: Vec<&SavedMember> = plan.guessed().map(|(m, _)| &saved.members[m]).collect();
+    if guessed.is_empty() {
+        return Ok(());
+    }
+    let whose = |l: &Label| guessed.iter().find(|m| l.group == saved.uuid && members::own_uuid(l) == m.uuid());
+    let others = guessed.iter().filter_map(|m| Locator::parse(&m.locator).ok()).collect();
+    let found = members::carriers(env, &saved.group, others, &|l| whose(l).is_some()).await;
+    let mut real = found.iter().filter(|(at, _)| !explicit.contains(at));
+    if let Some((at, member)) = real.find_map(|(at, label)| Some((at, whose(label)?))) {
+        bail!(
+            "{at} carries a sound label of {}: name that device with --member. If it is a copy that is not to be used any more, \
+             disconnect it first",
+            member.named()
+        );
     }
     Ok(())
 }
@@ -226,7 +227,7 @@ async fn refuse_of_repair(env: &HostEnv, group: &Group<'_>, found: &Members) -> 
     let known: Vec<[u8; 16]> = found.labelled().map(|(_, label)| members::own_uuid(label)).collect();
     let forgotten = |l: &Label| is_of_repair_since(group, l) && !known.contains(&members::own_uuid(l));
     let all = members::carriers(env, group.name, Vec::new(), &forgotten).await;
-    let Some(at) = all.first() else { return Ok(()) };
+    let Some((at, _)) = all.first() else { return Ok(()) };
     let words = || {
         format!(
             "{at} carries a label of the repair that is to be undone, and is not one of the devices that were named or found. The next \

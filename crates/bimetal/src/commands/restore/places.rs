@@ -2,6 +2,8 @@
 
 use bimetal_host::device::{Access, OpenError};
 use bimetal_host::{HostDevice, HostEnv, Locator};
+use futures_util::future::join_all;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use crate::config::{self, uuid_text, GroupConfig, MemberConfig, Noted};
 use crate::members::{self, own_uuid, Members};
@@ -20,13 +22,11 @@ pub(super) enum ToName {
 pub(super) async fn unseen(env: &HostEnv, saved: &SavedFile, found: &Members) -> Vec<String> {
     let Some(config) = config_of(saved) else { return Vec::new() };
     let opened: Vec<String> = found.opened.iter().map(|m| members::identity(&m.locator)).collect();
-    let mut unseen = Vec::new();
-    for place in config.members.iter().filter_map(|m| Locator::parse(&m.locator).ok()) {
-        if !opened.contains(&members::identity(&place)) && !can_be_read(env, &place).await {
-            unseen.push(place.to_string());
-        }
-    }
-    unseen
+    let places = config.members.iter().filter_map(|m| Locator::parse(&m.locator).ok());
+    let others: Vec<Locator> = places.filter(|place| !opened.contains(&members::identity(place))).collect();
+    // Side by side: each that does not answer takes its time.
+    let seen = join_all(others.iter().map(|place| can_be_read(env, place))).await;
+    others.iter().zip(seen).filter(|(_, seen)| !seen).map(|(place, _)| place.to_string()).collect()
 }
 
 async fn can_be_read(env: &HostEnv, place: &Locator) -> bool {
@@ -59,10 +59,11 @@ pub(super) async fn note(
         return None;
     }
     let named: Vec<String> = found.opened.iter().map(|m| members::identity(&m.locator)).collect();
-    for other in config.members.iter().filter(|m| !named.contains(&place(&m.locator))) {
-        if may_be_member(env, saved, &other.locator).await {
-            return Some(ToName::Elsewhere);
-        }
+    let others = config.members.iter().filter(|m| !named.contains(&place(&m.locator)));
+    let looks: FuturesUnordered<_> = others.map(|other| may_be_member(env, saved, &other.locator)).collect();
+    // One is enough, and the others may not answer.
+    if looks.any(async |may| may).await {
+        return Some(ToName::Elsewhere);
     }
     let group = GroupConfig::of(&saved.group, &saved.uuid);
     let note = |(target, member): &(&Target<HostDevice>, &SavedMember)| {
