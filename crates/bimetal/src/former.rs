@@ -274,15 +274,25 @@ pub(crate) async fn own_member_or_copy(env: &HostEnv, label: &Label, locator: &L
     let (own, group) = (members::identity(locator), &label.group_name);
     let same = |l: &Label| l.group == label.group && own_uuid(l) == own_uuid(label);
     let places = members::carriers_here(env, group, &same).await;
-    let Some(other) = places.into_iter().find(|place| members::identity(place) != own) else {
+    let other =
+        places.into_iter().find(|place| members::identity(place) != own).map(|other| format!("so does {other}"));
+    let Some(other) = other.or_else(|| behind_servers(label, &own)) else {
         return own_member(label, locator);
     };
     format!(
-        "{locator} carries the label of member {} of group '{group}', and so does {other}: one of them is a copy, or they are one device. \
-         Only if {locator} is a copy on a device of its own, and not needed, wipe it, with the group stopped, and it is like a new one: \
+        "{locator} carries the label of member {} of group '{group}', and {other}: one of them is a copy, or they are one device. Only if {locator} is a copy on a device of its own, and not needed, wipe it, with the group stopped, and it is like a new one: \
          bimetal destroy {group} --member {locator}",
         label.member
     )
+}
+
+/// Where else the member with this label may be, whose device is `own`: nobody asks a server that may take one connection only.
+fn behind_servers(label: &Label, own: &str) -> Option<String> {
+    let config = config::load(&label.group_name).ok().flatten().filter(|c| c.uuid == uuid_text(&label.group))?;
+    let places: Vec<Locator> = config.members.iter().filter_map(|m| Locator::parse(&m.locator).ok()).collect();
+    let is_configured = places.iter().any(|place| members::identity(place) == own);
+    let far: Vec<String> = places.iter().filter(|place| place.path().is_none()).map(Locator::to_string).collect();
+    (!is_configured && !far.is_empty()).then(|| format!("so may {}", far.join(", or ")))
 }
 
 /// Why a former member is not taken.

@@ -102,9 +102,10 @@ impl Members {
 
     /// Why the members cannot be what was asked for; if the group was named, in words that lead on.
     pub(crate) fn refusal_to_be(&self, what: &str, name: Option<&str>, error: group::OpenError) -> anyhow::Error {
-        let error = match name {
-            Some(name) => self.leading_on(name, error),
-            None => error.into(),
+        let error = match (name, self.way_past_a_copy(&error)) {
+            (Some(name), _) => self.leading_on(name, error),
+            (None, Some(way)) => anyhow::anyhow!("{error}. {way}"),
+            (None, None) => error.into(),
         };
         error.context(self.cannot(what))
     }
@@ -119,7 +120,8 @@ impl Members {
             group::OpenError::RepairCutOff { .. } => self.given_up(),
             _ => Vec::new(),
         };
-        let usual = || Some(elsewhere.into_iter().chain([way_on(name, &error)?]).collect::<Vec<_>>().join(" "));
+        let last = way_on(name, &error).or_else(|| self.way_past_a_copy(&error));
+        let usual = || Some(elsewhere.into_iter().chain([last?]).collect::<Vec<_>>().join(" "));
         match first.or_else(usual) {
             None => error.into(),
             Some(way) => anyhow::anyhow!("{error}. {way}"),
@@ -184,6 +186,24 @@ impl Members {
         let labelled = self.labelled().map(|(locator, _)| locator.to_string());
         let all: Vec<String> = labelled.chain(marked.iter().cloned()).collect();
         (!marked.is_empty()).then(|| restoring::way_on(&marked, &all))
+    }
+
+    /// What can be done where two devices are one member. Which of them is the copy is the owner's to know.
+    pub(crate) fn way_past_a_copy(&self, error: &group::OpenError) -> Option<String> {
+        let group::OpenError::Doubled { first, second, name, .. } = error else { return None };
+        let at = |i: usize| self.opened.get(i).map(|m| m.locator.to_string());
+        let without = |i: usize| {
+            let others = (0..self.opened.len()).filter(|at| *at != i).filter_map(at);
+            format!("--member {}", others.collect::<Vec<_>>().join(" "))
+        };
+        let (a, b) = (at(*first)?, at(*second)?);
+        Some(format!(
+            "Or leave it out: `bimetal check {name} {}` verifies the group with {a}, `bimetal check {name} {}` with {b}, and `bimetal serve` \
+             takes them so. Only if the one that is left out is a copy on a device of its own, and not needed, with the group stopped: \
+             `bimetal destroy {name} --member COPY` wipes it, and nothing else",
+            without(*second),
+            without(*first)
+        ))
     }
 
     /// What the engine says, with the device named that it only numbers.

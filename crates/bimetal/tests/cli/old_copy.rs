@@ -2,6 +2,7 @@
 
 use crate::common::{checksum, installed, Place, MIB};
 use crate::family::{fill, is_there, marked, stop};
+use crate::server::{locator, Server};
 
 /// A group `tank` that was used twice: `spare.img` is a copy of its SSD from in between, `slow.old` of its disk. Gives what was written last.
 fn used_twice(p: &Place) -> Option<Vec<u8>> {
@@ -134,6 +135,56 @@ fn a_member_that_was_used_apart_is_taken_by_force_unless_it_was_used_longer() {
     copied("there");
     repaired_with("here", "there", &["used apart from the others", "and longer than these"]);
     repaired_with("there", "here", &["used apart from the others: it may hold what they have not"]);
+    assert_eq!(p.json(&["check", "tank"])["sound"], true);
+}
+
+/// The member is behind a server, which may take no second connection: nobody looks there.
+#[test]
+fn a_clone_of_a_member_behind_a_server_is_told_with_a_way_that_works() {
+    if !installed("nbdkit") {
+        return;
+    }
+    let p = Place::new();
+    p.file("fast.img", 48 * MIB);
+    p.file("slow.img", 96 * MIB);
+    let _server = Server::of(&p, "fast");
+    let fast = locator(&p, "fast");
+    p.ok(&["create", "tank", "--fast", &fast, "--slow", "slow.img", "--volume", "main:8MiB", "--yes"]);
+    std::fs::copy(p.path("fast.img"), p.path("spare.img")).expect("cloned");
+    let add = ["member", "add", "tank", "--fast", "spare.img", "--yes", "--force"];
+    let wipe = format!("bimetal destroy tank --member {}", p.path("spare.img").display());
+    let words = ["spare.img carries the label of member 0 of group 'tank', and so may ", &fast, &wipe];
+    for served in [true, false] {
+        let daemon = served.then(|| p.serve(&["tank"]));
+        p.refused(&add, 1, &words);
+        daemon.into_iter().for_each(|daemon| stop(&p, daemon));
+    }
+    std::fs::rename(p.path("slow.img"), p.path("away.img")).expect("unplugged");
+    p.refused(&["repair", "tank", "--fast", "spare.img", "--yes", "--force"], 1, &words);
+    std::fs::rename(p.path("away.img"), p.path("slow.img")).expect("plugged in");
+    // All three are named, of which two are the same.
+    std::fs::copy(p.path("fast.img"), p.path("spare.img")).expect("cloned");
+    let all = ["--member", &fast, "slow.img", "spare.img"];
+    let [with, without] = [&fast, "spare.img"].map(|out| {
+        let others = ["slow.img", &fast, "spare.img"].into_iter().filter(|at| *at != out);
+        others.map(str::to_owned).collect::<Vec<_>>()
+    });
+    for command in ["serve", "check", "repair"] {
+        let wipe = "bimetal destroy tank --member COPY";
+        p.refused(
+            &[&[command, "tank"][..], &all].concat(),
+            1,
+            &["both member 0", "bimetal check tank --member ", wipe],
+        );
+    }
+    p.refused(&[&["check"][..], &all].concat(), 1, &["bimetal check tank --member "]);
+    for named in [&with, &without] {
+        let named: Vec<&str> = named.iter().map(String::as_str).collect();
+        assert_eq!(p.json(&[&["check", "tank", "--member"][..], &named].concat())["sound"], true);
+    }
+    p.ok(&["destroy", "tank", "--member", "spare.img", "--yes"]);
+    assert_eq!(p.json(&["check", "tank"])["sound"], true);
+    p.ok(&add[..6]);
     assert_eq!(p.json(&["check", "tank"])["sound"], true);
 }
 

@@ -12,7 +12,7 @@ use anyhow::{bail, Context, Result};
 use bimetal_host::device::Access;
 use bimetal_host::{HostEnv, Locator, Reactor};
 use bimetal_volume::family::lost::LostFamily;
-use bimetal_volume::repair::{Kept, Plan, Report};
+use bimetal_volume::repair::{Kept, Plan, RepairError, Report};
 use serde_json::json;
 
 use self::new::NewDevice;
@@ -103,7 +103,7 @@ async fn repair(env: HostEnv, wish: &Wish, consent: Consent) -> Result<Looked<Op
     }
     drop(syncs);
     found.refuse_taken("repaired")?;
-    let mut plan = plan.map_err(|e| unrepairable(&found, e.into()))?;
+    let mut plan = plan.map_err(|e| unrepairable(&found, e))?;
     if plan.group() != name {
         bail!("these members belong to group '{}', not to '{name}'", plan.group());
     }
@@ -168,8 +168,13 @@ fn is_new_of_cut_off(m: &Opened, found: &Members) -> bool {
 }
 
 /// Why nothing can be repaired, and what is left to do.
-fn unrepairable(found: &Members, error: anyhow::Error) -> anyhow::Error {
-    let error = match found.way_without_labels() {
+fn unrepairable(found: &Members, error: RepairError) -> anyhow::Error {
+    let copy = match &error {
+        RepairError::Open(error) => found.way_past_a_copy(error),
+        _ => None,
+    };
+    let error = anyhow::Error::from(error);
+    let error = match copy.or_else(|| found.way_without_labels()) {
         Some(way) => anyhow::anyhow!("{error:#}. {way}"),
         None => error,
     };
