@@ -43,11 +43,11 @@ pub(crate) async fn looked_for(env: &HostEnv, found: Result<Members>, group: &st
         Ok(mut found) => {
             found.restoring = among(&found, Some(group)).await;
             let known: Vec<String> = found.restoring.iter().map(members::identity).collect();
-            let more = on_block_devices(env, group, &laid_out(&found)).await.into_iter();
+            let more = at_hand(env, Vec::new(), group, &laid_out(&found)).await.into_iter();
             found.restoring.extend(more.filter(|at| !known.contains(&members::identity(at))));
             Ok(found)
         }
-        Err(error) => match on_block_devices(env, group, &[]).await {
+        Err(error) => match at_hand(env, Vec::new(), group, &[]).await {
             marked if marked.is_empty() => Err(error),
             marked => {
                 let marked: Vec<String> = marked.iter().map(Locator::to_string).collect();
@@ -57,18 +57,21 @@ pub(crate) async fn looked_for(env: &HostEnv, found: Result<Members>, group: &st
     }
 }
 
-/// Block devices that say that the group with this UUID is in the midst of a restore; `known` is what labels say of its members. One that cannot
-/// be read says nothing.
-pub(crate) async fn on_block_devices(env: &HostEnv, group: &str, known: &[LaidOut]) -> Vec<Locator> {
+/// Of these `others` and all block devices, those that say that the group with this UUID is in the midst of a restore; `known` is what labels
+/// say of its members. One that cannot be read says nothing.
+pub(crate) async fn at_hand(env: &HostEnv, others: Vec<Locator>, group: &str, known: &[LaidOut]) -> Vec<Locator> {
+    let mut places = others;
+    places.extend(members::block_devices().into_iter().map(Locator::Path));
+    let mut seen = BTreeSet::new();
+    places.retain(|place| seen.insert(members::identity(place)));
     let look = async |locator: Locator| {
         let device = HostDevice::open(env, &locator, Access::PEEK).await.ok()?;
         let is_none = members::read_label(&device).await.ok()?.is_err();
         let mark = Mark::of_one_of(&device, known).await.filter(|mark| is_none && uuid_text(&mark.group) == group);
         mark.map(|_| locator)
     };
-    let places = members::block_devices().into_iter().map(Locator::Path);
     let mut marked = Vec::new();
-    for at in join_all(places.map(look)).await.into_iter().flatten() {
+    for at in join_all(places.into_iter().map(look)).await.into_iter().flatten() {
         // The array that a disk is a part of is the member.
         if legs::why_not(env, &at).await.is_none() {
             marked.push(at);
@@ -80,7 +83,8 @@ pub(crate) async fn on_block_devices(env: &HostEnv, group: &str, known: &[LaidOu
 /// How a restore is completed that has taken the labels of the `marked` devices away. `all`: the places of members that are known.
 pub(crate) fn way_on(marked: &[String], all: &[String]) -> String {
     format!(
-        "A restore of this group was cut off: {} without a label until it is completed, and what is on the members is there. Give the          same command again, with the same FILE, all members named, and --force if it asks for it: `bimetal restore FILE --member {}`",
+        "A restore of this group was cut off: {} without a label until it is completed, and what is on the members is there. Give the same \
+         command again, with the same FILE, all members named, and --force if it asks for it: `bimetal restore FILE --member {}`",
         match marked {
             [one] => format!("{one} is"),
             more => format!("{} are", more.join(" and ")),

@@ -210,6 +210,22 @@ async fn label_at(env: &HostEnv, place: &Locator) -> Result<Option<Label>> {
     }
 }
 
+/// What is left of a destruction that failed at this member.
+fn cut_off(failed: &members::Opened, wiped: &[String]) -> String {
+    let before = match wiped {
+        [] => String::new(),
+        _ => format!(
+            ", and {} wiped already: the group is lost as it is, and the same command goes on",
+            is_or_are(wiped)
+        ),
+    };
+    format!("{} could not be wiped{before}", failed.locator)
+}
+
+fn is_or_are(all: &[String]) -> String {
+    format!("{} {}", all.join(" and "), if all.len() == 1 { "is" } else { "are" })
+}
+
 /// Wipes the labels of all members, with consent. `named`: they were, and there may be others.
 async fn wipe(
     env: &HostEnv,
@@ -261,7 +277,7 @@ async fn wipe(
     let mut wiped = Vec::new();
     for m in &ours {
         let done = bimetal_volume::probe::wipe(&m.device).await;
-        done.with_context(|| format!("{} could not be wiped", m.locator))?;
+        done.with_context(|| cut_off(m, &wiped))?;
         wiped.push(m.locator.to_string());
     }
     let left = left().await;

@@ -203,7 +203,7 @@ pub(super) fn with_group<T: 'static, F: std::future::Future<Output = Result<T>> 
         if !access.write {
             found.refuse_taken("looked at")?;
         }
-        let open = opened.with_context(|| format!("group '{group}' cannot be opened ({})", found.legend()))?;
+        let open = opened.map_err(|error| found.refusal(&group, error))?;
         let places = daemon::locators(&found);
         drop(found);
         work(env, open, places).await

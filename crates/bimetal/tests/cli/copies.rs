@@ -1,8 +1,9 @@
 //! A copy of a member, made as a backup, is not taken for the member where something is to be destroyed.
 
-use crate::common::{checksum, Place, MIB};
+use crate::common::{checksum, installed, Place, MIB};
 use crate::former::repaired;
 use crate::loops::Loops;
+use crate::saved::run_limited;
 
 /// A group `tank`, and copies of both members.
 fn copied(p: &Place) {
@@ -105,6 +106,22 @@ fn who_destroys_a_member_that_was_missing_keeps_the_description_of_the_others() 
     // Now it is all of it that can be found.
     let said = p.ok(&["destroy", "tank", "--yes"]);
     assert!(said.contains("Group 'tank' is destroyed") && !p.path("etc/groups/tank.toml").exists(), "{said}");
+}
+
+/// What has become of the others is said, and the same command goes on.
+#[test]
+fn a_destruction_that_fails_half_way_says_what_is_wiped() {
+    if !installed("prlimit") {
+        return;
+    }
+    let p = Place::new();
+    p.tank();
+    // The second label of the slow member lies behind that.
+    let failed = run_limited(&p, &["destroy", "tank", "--yes"], 60);
+    let words = ["slow.img could not be wiped", "fast.img is wiped already", "the same command goes on"];
+    assert!(failed.code == 1 && words.iter().all(|w| failed.err.contains(w)), "{}", failed.err);
+    let said = p.ok(&["destroy", "tank", "--yes"]);
+    assert!(said.contains("Group 'tank' is destroyed"), "{said}");
 }
 
 /// The one that is left out holds the group as well, though nobody can look at it now.

@@ -54,6 +54,12 @@ fn a_restore_that_was_cut_off_is_named_by_whoever_is_asked_next() {
     p.refused(&["repair", "tank", "--fast", "new.img", "--force", "--yes"], 1, &words);
     let named = ["repair", "tank", "--yes", "--member", "slow.img", "fast.img"];
     p.refused(&named, 1, &words);
+    // Who leaves it out, or names it as a new one, gives nothing of it up.
+    for new in ["new.img", "fast.img"] {
+        let without = ["repair", "tank", "--yes", "--force", "--member", "slow.img", "--fast", new];
+        p.refused(&without, 1, &words);
+    }
+    p.refused(&["volume", "create", "tank/more", "--size", "4MiB"], 1, &words);
     assert_eq!(members(&p), before);
     let rescued = p.ok(&["rescue", "tank"]).split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(rescued.contains("A restore of this group was cut off"), "{rescued}");

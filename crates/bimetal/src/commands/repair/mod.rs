@@ -90,7 +90,7 @@ async fn repair(env: HostEnv, wish: &Wish, consent: Consent) -> Result<Looked<Op
         bail!("nothing was repaired: {why}. A repair would strike it off, or write over it");
     }
     if !wish.give_up_restore {
-        new::refuse_restoring(&env, &found, &wish.explicit).await?;
+        new::refuse_restoring(&env, name, &found, &wish.explicit, &new).await?;
     }
     let aside = new::let_go(&mut found, &new);
     let syncs = loss::watch_syncs(&env, name);

@@ -141,16 +141,22 @@ pub(super) fn unread_members(plan: &Plan<HostEnv>, found: &Members, before: Vec<
 }
 
 /// What a repair wrote would be of neither time, and the file that the restore was cut off with would be refused from then on.
-pub(super) async fn refuse_restoring(env: &HostEnv, found: &Members, explicit: &[Locator]) -> Result<()> {
+pub(super) async fn refuse_restoring(
+    env: &HostEnv,
+    group: &str,
+    found: &Members,
+    explicit: &[Locator],
+    new: &[NewDevice],
+) -> Result<()> {
     let mut way = found.way_to_restored();
     let ours = found.labelled().next().map(|(_, label)| config::uuid_text(&label.group));
-    if let (None, false, Some(group)) = (&way, explicit.is_empty(), ours) {
-        // One that was not named may be at hand all the same.
-        let marked: Vec<String> = restoring::on_block_devices(env, &group, &restoring::laid_out(found))
-            .await
-            .iter()
-            .map(Locator::to_string)
-            .collect();
+    if let (None, false, Some(uuid)) = (&way, explicit.is_empty(), ours) {
+        // One that was not named may be at hand all the same, and one that is named as a new one may be no such.
+        let config = config::load(group)?.filter(|c| c.uuid == uuid);
+        let places = config.iter().flat_map(|c| &c.members).filter_map(|m| members::parse(&m.locator).ok());
+        let others = places.chain(new.iter().map(|n| n.locator.clone())).filter(|place| !explicit.contains(place));
+        let marked = restoring::at_hand(env, others.collect(), &uuid, &restoring::laid_out(found)).await;
+        let marked: Vec<String> = marked.iter().map(Locator::to_string).collect();
         let all: Vec<String> =
             found.opened.iter().map(|m| m.locator.to_string()).chain(marked.iter().cloned()).collect();
         way = (!marked.is_empty()).then(|| restoring::way_on(&marked, &all));
