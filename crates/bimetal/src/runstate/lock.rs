@@ -78,6 +78,8 @@ impl Drop for Lock {
             let _ = std::fs::remove_file(lock_file(&self.name));
             let _ = std::fs::remove_dir(paths::run_dir(&self.name));
         }
+        // Nobody takes the next holder for this one before it has said who it is.
+        let _ = self.file.set_len(0);
     }
 }
 
@@ -125,9 +127,14 @@ impl Holder {
         self.command.is_none()
     }
 
+    /// One that has only begun may be either.
+    fn is_known_daemon(&self) -> bool {
+        self.is_daemon() && !self.process.is_empty()
+    }
+
     /// How long it is waited for.
     fn patience(&self) -> Duration {
-        if self.is_daemon() {
+        if self.is_known_daemon() {
             LOCK_PATIENCE
         } else {
             COMMAND_PATIENCE
@@ -166,7 +173,7 @@ pub(crate) fn holder_for_long(name: &str) -> Option<Holder> {
     let begun = Instant::now();
     loop {
         let holder = holder(name)?;
-        if holder.is_daemon() || begun.elapsed() >= holder.patience() {
+        if holder.is_known_daemon() || begun.elapsed() >= holder.patience() {
             return Some(holder);
         }
         std::thread::sleep(LOCK_PAUSE);

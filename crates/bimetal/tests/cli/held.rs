@@ -243,6 +243,24 @@ fn a_command_that_has_the_group_for_a_moment_only_is_waited_for() {
     held.join().expect("it ends");
 }
 
+/// Each has the group for a moment, and tells who it is a moment after it has it.
+#[test]
+fn many_commands_at_once_take_turns() {
+    let p = Place::new();
+    p.tank_of(&["main:8MiB"]);
+    for round in 0..3 {
+        let names = ["a", "b", "c", "d"].map(|name| format!("tank/{name}{round}"));
+        let create = |name: &String| {
+            let args = ["volume", "create", name, "--size", "4MiB"];
+            p.command(&args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+        };
+        for child in names.each_ref().map(create) {
+            let (done, said) = ended(child);
+            assert!(done, "{said}");
+        }
+    }
+}
+
 #[test]
 fn what_has_a_group_for_itself_is_told_by_name_and_not_waited_for_long() {
     if !installed("nbdkit") || !installed("qemu-io") {
