@@ -10,7 +10,7 @@ use crate::scenario::{Act, Damage, End, MemberSpec, Scenario, Step};
 use crate::world::CrashPoint;
 
 /// No fewer requests than a start takes of a disk on which nothing lives.
-const START: u32 = 20;
+const START: u32 = 24;
 
 pub(super) fn with_spares(mut s: Scenario, spares: &[(Tier, u64)]) -> Scenario {
     s.spares = spares.iter().map(|(tier, slots)| MemberSpec { tier: *tier, slots: *slots, discard: true }).collect();
