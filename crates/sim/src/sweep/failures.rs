@@ -220,7 +220,7 @@ pub(super) fn directory_unread() -> Directed {
         let session = s.quiet_session(steps, end);
         s.sessions.push(session);
         // When the map is being written.
-        let end = End::Crash(Crash::Power, CrashPoint { steps: 0, events: 48 + n % 40 });
+        let end = End::Crash(Crash::Power, CrashPoint { steps: 0, events: 48 + n % 60 });
         let mut session = s.quiet_session(Vec::new(), end);
         let pages = FIRST_PAGE + u64::from(s.journal);
         // As often as a start asks.
@@ -230,7 +230,7 @@ pub(super) fn directory_unread() -> Directed {
         s.sessions.push(again);
         s
     };
-    Directed::chain("directory unread, and its map half written", make, 320).finds(&["C5NewUnderOldName"])
+    Directed::chain("directory unread, and its map half written", make, 480).finds(&["C5NewUnderOldName"])
 }
 
 /// A write fails, the same blocks are written again at once, and then the first one lands after all.

@@ -11,7 +11,7 @@ use crate::world::CrashPoint;
 /// Events of a repair, roughly.
 const REPAIR: u64 = 150;
 /// Events of a start that mends a directory, roughly.
-const MENDING: u64 = 120;
+const MENDING: u64 = 150;
 /// So many writes may fill a journal to its last block.
 const FILL: std::ops::Range<u64> = 8..16;
 /// Members of the group.

@@ -75,7 +75,7 @@ pub(super) fn assemble<D: Device>(found: Identified<D>, options: &OpenOptions) -
     for f in joining {
         // Nothing was served with it if another device has become the member since: a repair that was cut off and done without it has taken
         // that one, which was being added in its place before.
-        let is_member = |m: &Found<D>| m.label.member == f.label.member && !m.label.joining;
+        let is_member = |m: &Found<D>| m.label.member == f.label.member && !(m.label.joining || m.recognised);
         let is_later = |(member, when): &(MemberIndex, _)| *member == f.label.member && *when > in_tables(&f.label);
         let is_another = members.iter().any(is_member) || joined.iter().any(is_later);
         match is_listed(&f.label, &table) && (!is_another || mutant::on(Mutant::JoiningTwinCounts)) {
