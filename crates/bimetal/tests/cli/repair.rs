@@ -291,6 +291,14 @@ fn a_member_without_labels_is_not_taken_for_a_new_device() {
     );
     assert_eq!([checksum(&p.path("moved.img")), checksum(&p.path("slow.img"))], before, "nothing was written");
     std::fs::rename(p.path("moved.img"), p.path("fast.img")).expect("renamed");
+    // Where the configuration knows of it, and the others were named.
+    let named = ["repair", "tank", "--yes", "--fast", "blank.img", "--member", "slow.img"];
+    p.refused(
+        &named,
+        1,
+        &["fast.img was not named", "it is member 0", "bimetal repair tank --member", "/fast.img ..."],
+    );
+    assert_eq!([checksum(&p.path("fast.img")), checksum(&p.path("slow.img"))], before, "nothing was written");
     p.ok(&["repair", "tank", "--yes"]);
     let daemon = served(&p);
     is_there(&p, "main", &content);

@@ -110,6 +110,7 @@ async fn repair(env: HostEnv, wish: &Wish, consent: Consent) -> Result<Looked<Op
     let mut unread = std::mem::take(&mut found.unread);
     unread.extend(new::refuse_unnamed(&env, name, &found, &wish.explicit, &new).await?);
     new::refuse_unlabelled_members(&env, &plan, &found, aside, &new).await?;
+    new::refuse_unnamed_without_labels(&env, &plan, &found, &wish.explicit, &new).await?;
     let reasons: Vec<String> = plan.reasons().iter().map(|why| found.named(why)).collect();
     let mut new = new::without_members(new, &found)?;
     if reasons.is_empty() {

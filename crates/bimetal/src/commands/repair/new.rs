@@ -88,23 +88,62 @@ pub(super) async fn refuse_unlabelled_members(
     aside: Vec<Opened>,
     new: &[NewDevice],
 ) -> Result<()> {
-    let missing = plan.missing();
-    let bare = if missing.is_empty() { Vec::new() } else { without_labels(env, aside, new).await };
-    if bare.is_empty() {
+    let bare = if plan.missing().is_empty() { Vec::new() } else { without_labels(env, aside, new).await };
+    let devices: Vec<(&Locator, &HostDevice)> = bare.iter().map(|b| (&b.locator, &b.device)).collect();
+    let (known, back) = recognised(env, plan, found, &devices).await?;
+    let known: Vec<&Bare> = known.into_iter().filter_map(|i| bare.get(i)).collect();
+    match known.is_empty() {
+        true => Ok(()),
+        false => bail!("{}", words::unlabelled(plan.group(), &known, &back, found)),
+    }
+}
+
+/// The same of a device where the configuration has a member, and that was not named at all.
+pub(super) async fn refuse_unnamed_without_labels(
+    env: &HostEnv,
+    plan: &Plan<HostEnv>,
+    found: &Members,
+    explicit: &[Locator],
+    new: &[NewDevice],
+) -> Result<()> {
+    if explicit.is_empty() || plan.missing().is_empty() {
         return Ok(());
     }
-    let devices = found.devices().into_iter().chain(bare.iter().map(|b| b.device.clone())).collect();
-    let named = bare.iter().map(|b| b.locator.to_string()).collect::<Vec<_>>().join(", ");
+    let (_, places) = not_named(plan.group(), found, explicit, new)?;
+    let look = async |place: Locator| {
+        let device = HostDevice::open(env, &place, Access::PEEK).await.ok()?;
+        let label = members::read_label(&device).await.ok()?;
+        matches!(label, Err(LabelError::NotALabel | LabelError::Checksum)).then_some((place, device))
+    };
+    let bare: Vec<(Locator, HostDevice)> = join_all(places.into_iter().map(look)).await.into_iter().flatten().collect();
+    let devices: Vec<(&Locator, &HostDevice)> = bare.iter().map(|(at, device)| (at, device)).collect();
+    let (known, back) = recognised(env, plan, found, &devices).await?;
+    let known: Vec<String> = known.into_iter().filter_map(|i| Some(bare.get(i)?.0.to_string())).collect();
+    match known.is_empty() {
+        true => Ok(()),
+        false => bail!("{}", words::unnamed_without_labels(plan.group(), &known, &back)),
+    }
+}
+
+/// Which of these devices without labels are members that are missing, by what else is on them, and which members these are, in words.
+async fn recognised(
+    env: &HostEnv,
+    plan: &Plan<HostEnv>,
+    found: &Members,
+    bare: &[(&Locator, &HostDevice)],
+) -> Result<(Vec<usize>, String)> {
+    if bare.is_empty() {
+        return Ok((Vec::new(), String::new()));
+    }
+    let devices = found.devices().into_iter().chain(bare.iter().map(|(_, device)| (*device).clone())).collect();
+    let named = bare.iter().map(|(at, _)| at.to_string()).collect::<Vec<_>>().join(", ");
     let with = Plan::new(env.clone(), devices, false).await;
     let with = with.with_context(|| format!("whether {named} is a missing member cannot be found out"))?;
     let first = found.opened.len();
-    let known: Vec<&Bare> = with.members().iter().filter_map(|at| bare.get(at.checked_sub(first)?)).collect();
-    if known.is_empty() {
-        return Ok(());
-    }
+    let known = with.members().iter().filter_map(|at| at.checked_sub(first)).collect();
     let still = with.missing();
-    let back: Vec<String> = missing.into_iter().filter(|m| !still.contains(m)).collect();
-    bail!("{}", words::unlabelled(plan.group(), &known, &back.join(", "), found));
+    let back: Vec<String> = plan.missing().into_iter().filter(|m| !still.contains(m)).collect();
+    Ok((known, back.join(", ")))
 }
 
 /// Those of the new devices that have no label, or a damaged one: the ones that were set aside, and others, which are only read.
@@ -179,6 +218,16 @@ pub(super) async fn refuse_unnamed(
     if explicit.is_empty() {
         return Ok(Vec::new());
     }
+    let (uuid, places) = not_named(group, found, explicit, new)?;
+    // Side by side: each that does not answer takes its time.
+    let unread = join_all(places.iter().map(|place| refuse_forgotten(env, group, &uuid, place))).await;
+    let unread = unread.into_iter().collect::<Result<Vec<Option<String>>>>()?;
+    refuse_elsewhere(env, group, found, new).await?;
+    Ok(unread.into_iter().flatten().collect())
+}
+
+/// Where the configuration of the group has members that were not named, and the UUID that it gives.
+fn not_named(group: &str, found: &Members, explicit: &[Locator], new: &[NewDevice]) -> Result<(String, Vec<Locator>)> {
     let ours = found.labelled().next().map(|(_, label)| config::uuid_text(&label.group));
     // What it says of another group of that name is nothing to this one.
     let config = config::load(group)?.filter(|c| ours.as_ref().is_none_or(|uuid| *uuid == c.uuid));
@@ -187,12 +236,7 @@ pub(super) async fn refuse_unnamed(
     // A device has several names.
     let named: Vec<String> = explicit.iter().chain(new.iter().map(|n| &n.locator)).map(members::identity).collect();
     places.retain(|place| !named.contains(&members::identity(place)));
-    let uuid = config.as_ref().map_or("", |c| &c.uuid);
-    // Side by side: each that does not answer takes its time.
-    let unread = join_all(places.iter().map(|place| refuse_forgotten(env, group, uuid, place))).await;
-    let unread = unread.into_iter().collect::<Result<Vec<Option<String>>>>()?;
-    refuse_elsewhere(env, group, found, new).await?;
-    Ok(unread.into_iter().flatten().collect())
+    Ok((config.map_or_else(String::new, |c| c.uuid), places))
 }
 
 /// The same of one place of the configuration. Gives why it cannot be opened or read now.

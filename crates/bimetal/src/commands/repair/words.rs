@@ -85,6 +85,20 @@ pub(super) fn unlabelled(group: &str, known: &[&Bare], members: &str, found: &Me
     )
 }
 
+/// Why members without labels are not struck off that were not named.
+pub(super) fn unnamed_without_labels(group: &str, known: &[String], members: &str) -> String {
+    let (was, its) = match known.len() {
+        1 => ("was not named, and carries no label: it is", "it"),
+        _ => ("were not named, and carry no labels: they are", "them"),
+    };
+    format!(
+        "{} {was} member {members} of group '{group}', as what else is there shows, and would be given up. Nothing was changed. Name {its} with \
+         the other members, or disconnect {its}: bimetal repair {group} --member {} ...",
+        known.join(" and "),
+        known.join(" ")
+    )
+}
+
 /// What is asked before anything is done.
 pub(super) fn question(
     plan: &Plan<HostEnv>,
