@@ -1,7 +1,7 @@
 //! `bimetal destroy`: wipes the labels of a group's members and forgets it, or only forgets it.
 
 use anyhow::{bail, Context, Result};
-use bimetal_format::label::Label;
+use bimetal_format::label::{Label, LabelError};
 use bimetal_host::device::{Access, OpenError};
 use bimetal_host::{HostDevice, HostEnv, Locator, Reactor};
 use bimetal_volume::env::Device;
@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::cli::Destroy;
 use crate::consent::{after_asking, Consent, Looked, Question};
 use crate::output::Output;
+use crate::saved::Mark;
 use crate::size::approx;
 use crate::standing::{is_of_a_side, newest, own_uuid, standing, was, Standing};
 use crate::{api, config, elsewhere, members, paths, runstate};
@@ -201,10 +202,14 @@ async fn left_without(env: &HostEnv, name: &str, ours: &[members::Opened]) -> Le
     }
 }
 
-/// The label at a place; `None` where nothing is, or nothing of ours. What cannot be read now may have any.
+/// The label at a place; `None` where nothing is, or nothing of ours. What cannot be read now, or is damaged, may have any.
 async fn label_at(env: &HostEnv, place: &Locator) -> Result<Option<Label>> {
     match HostDevice::open(env, place, Access::PEEK).await {
-        Ok(device) => Ok(members::read_label(&device).await?.ok()),
+        Ok(device) => match members::read_label(&device).await? {
+            Ok(label) => Ok(Some(label)),
+            Err(LabelError::NotALabel) if Mark::of(&device).await.is_none() => Ok(None),
+            Err(why) => Err(why.into()),
+        },
         Err(OpenError::Missing { .. } | OpenError::WrongKind { .. }) => Ok(None),
         Err(why) => Err(why.into()),
     }

@@ -18,7 +18,7 @@ use crate::output::{table, Output};
 use crate::runstate::Holder;
 use crate::saved::Mark;
 use crate::size::approx;
-use crate::{api, config, elsewhere, members, paths, runstate};
+use crate::{api, config, elsewhere, members, paths, restoring, runstate};
 
 /// A member that was found.
 struct Seen {
@@ -106,22 +106,37 @@ async fn look(env: &HostEnv, named: Vec<Locator>) -> Looked {
         }
         match label {
             Ok(Ok(label)) => looked.seen.push(Seen { locator, label }),
+            Ok(Err(NoMember::Restoring(told))) => looked.remarks.push(format!("{locator} is {told}")),
             _ if wish == Wish::Nobody => {}
-            Ok(Err(why)) => looked.remarks.push(format!("{locator}: {why}")),
+            Ok(Err(NoMember::Label(why))) => looked.remarks.push(format!("{locator}: {why}")),
             Err(why) => looked.remarks.push(why),
         }
     }
     looked
 }
 
+/// Why a device is no member.
+enum NoMember {
+    Label(LabelError),
+    /// A restore has taken its label away, in words.
+    Restoring(String),
+}
+
 /// The label of a device, or why it is no member; or why the device cannot be read, which names it.
-async fn label_of(env: &HostEnv, locator: &Locator) -> Result<Result<Label, LabelError>, String> {
+async fn label_of(env: &HostEnv, locator: &Locator) -> Result<Result<Label, NoMember>, String> {
     let device = HostDevice::open(env, locator, Access::PEEK).await.map_err(|e| match e {
         // Nobody who looks for something wants it made.
         OpenError::Missing { path } => format!("{} does not exist", path.display()),
         other => other.to_string(),
     })?;
-    members::read_label(&device).await.map_err(|e| format!("{locator} cannot be read: {e:#}"))
+    let label = members::read_label(&device).await.map_err(|e| format!("{locator} cannot be read: {e:#}"))?;
+    match label {
+        Ok(label) => Ok(Ok(label)),
+        Err(why) => Ok(Err(match restoring::told(env, &device).await {
+            Some(told) => NoMember::Restoring(told),
+            None => NoMember::Label(why),
+        })),
+    }
 }
 
 fn put_together(seen: Vec<Seen>) -> Vec<Found> {

@@ -1,5 +1,9 @@
 //! A copy of a member, made as a backup, is not taken for the member where something is to be destroyed.
 
+use std::os::unix::fs::FileExt;
+
+use bimetal_format::layout::{label_b, LABEL_A};
+
 use crate::common::{checksum, installed, Place, MIB};
 use crate::former::repaired;
 use crate::loops::Loops;
@@ -131,8 +135,20 @@ fn who_destroys_a_member_beside_one_that_cannot_be_read_now_keeps_the_descriptio
     p.tank();
     let user = std::fs::File::options().read(true).write(true).open(p.path("fast.img")).expect("open");
     user.lock().expect("locked");
-    let said = p.ok(&["destroy", "tank", "--member", "slow.img", "--yes"]);
-    assert!(said.contains("Members of group 'tank' are wiped") && p.path("etc/groups/tank.toml").exists(), "{said}");
+    std::fs::copy(p.path("slow.img"), p.path("copy.img")).expect("copied");
+    let stays = |member: &str| {
+        let said = p.ok(&["destroy", "tank", "--member", member, "--yes"]);
+        assert!(said.contains("Members of group 'tank' are wiped"), "{said}");
+        assert!(p.path("etc/groups/tank.toml").exists(), "{said}");
+    };
+    stays("slow.img");
+    drop(user);
+    // Nor if its labels are damaged.
+    let damaged = std::fs::File::options().write(true).open(p.path("fast.img")).expect("opened");
+    for place in [LABEL_A, label_b(48 * MIB)] {
+        damaged.write_all_at(&[0x5a; 4096], place + 512).expect("written");
+    }
+    stays("copy.img");
 }
 
 #[test]

@@ -61,6 +61,9 @@ fn a_restore_that_was_cut_off_is_named_by_whoever_is_asked_next() {
     }
     p.refused(&["volume", "create", "tank/more", "--size", "4MiB"], 1, &words);
     assert_eq!(members(&p), before);
+    let scanned = p.ok(&["scan"]);
+    let words = format!("{} is in the midst of a restore of the Bimetal group 'tank'", p.path("fast.img").display());
+    assert!(scanned.contains(&words), "{scanned}");
     let rescued = p.ok(&["rescue", "tank"]).split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(rescued.contains("A restore of this group was cut off"), "{rescued}");
     // What is said is what completes it.
