@@ -280,7 +280,8 @@ pub(crate) async fn own_member_or_copy(env: &HostEnv, label: &Label, locator: &L
         return own_member(label, locator);
     };
     format!(
-        "{locator} carries the label of member {} of group '{group}', and {other}: one of them is a copy, or they are one device. Only if {locator} is a copy on a device of its own, and not needed, wipe it, with the group stopped, and it is like a new one: \
+        "{locator} carries the label of member {} of group '{group}', and {other}: one of them is a copy, or they are one device. Only if \
+         {locator} is a copy on a device of its own, and not needed, wipe it, with the group stopped, and it is like a new one: \
          bimetal destroy {group} --member {locator}",
         label.member
     )
