@@ -39,6 +39,7 @@ mutants! {
     EncryptedInPlace: "families: a chunk is encrypted in the slot that its plaintext is in",
     EncryptedNotSynced: "families: the slot that a chunk was encrypted to is not synced before the record of it",
     AdriftFreedAtOnce: "families: a slot that was given up for ciphertext is free while that is still on its way there",
+    AdriftForgotten: "families: nobody waits for such a slot, though there is no other for what a volume was promised",
     PreparedWithoutFlag: "families: a demotion's prepared record does not say that the blocks are ciphertext",
     NothingWiped: "families: a volume counts as encrypted while slots still hold its plaintext",
     WipedBeforeCommit: "families: blocks are overwritten whose TRIM is not durable",

@@ -198,7 +198,7 @@ pub(super) fn encrypted_beside_a_still_disk() -> Directed {
         let new = Act::Make { chunks: 60, placement: Placement::SlowOnly, family: 0 };
         let acts = [Act::AddMember { disk: 2 }, new, Act::MakeFamily { family: 1 }].map(|act| step(0, act, 0, 0));
         let [added, made, family] = acts;
-        let prepare = vec![fill(0, CHUNKS), flush(), added, of(1, made), family, sleep(0, 5000)];
+        let prepare = vec![fill(0, CHUNKS), flush(), added, Step { volume: 1, ..made }, family, sleep(0, 5000)];
         let session = s.quiet_session(prepare, End::Stop);
         s.sessions.push(session);
         let mut steps = vec![step(0, Act::Encrypt { family: 1 }, 0, 0)];
@@ -221,6 +221,43 @@ pub(super) fn encrypted_beside_a_still_disk() -> Directed {
         s
     };
     Directed::chain("encrypted beside a disk that stands still", make, 120).finds(&["AdriftFreedAtOnce"])
+}
+
+/// Many write at once to a volume that is being encrypted, and the disk stands still that most of it was to go to: others find their room,
+/// which they were promised, taken by what is on its way there, and wait for that.
+pub(super) fn encrypted_where_room_is_short() -> Directed {
+    const CHUNKS: u64 = 24;
+    const NEW: u64 = 16;
+    let make = |n: u64| {
+        let mut s = Scenario { seed: n + 1, inflight: PLENTY, migrate: n % 4 != 3, ..group(8, 34, CHUNKS) };
+        s.volumes[0].placement = Placement::SlowOnly;
+        s.spares.push(MemberSpec { tier: Tier::Slow, slots: 12, discard: true });
+        let new = Act::Make { chunks: NEW, placement: Placement::SlowOnly, family: 0 };
+        let acts = [Act::AddMember { disk: 2 }, new, Act::MakeFamily { family: 1 }].map(|act| step(0, act, 0, 0));
+        let [added, made, family] = acts;
+        let prepare = vec![fill(0, CHUNKS), flush(), added, Step { volume: 1, ..made }, family, sleep(0, 5000)];
+        let session = s.quiet_session(prepare, End::Stop);
+        s.sessions.push(session);
+        let mut steps = vec![step(0, Act::Encrypt { family: 1 }, 0, 0)];
+        for i in 0..CHUNKS as u8 {
+            steps.extend([sleep(1 + i, 60 + n % 8 * 30), step(1 + i, WRITE, u64::from(i) * CHUNK + 4096, 8192)]);
+        }
+        for i in 0..NEW as u8 {
+            let new = step(30 + i, WRITE, u64::from(i) * CHUNK, CHUNK);
+            steps.extend([sleep(30 + i, 5000 + u64::from(i) * 100), Step { volume: 1, ..new }]);
+        }
+        steps.extend([
+            sleep(0, 260_000),
+            step(0, Act::Read, 0, CHUNKS * CHUNK),
+            of(1, step(0, Act::Read, 0, NEW * CHUNK)),
+        ]);
+        let mut session = s.quiet_session(steps, End::Stop);
+        session.faults[2] = Faults { stands_after: 20 + n as u32 / 2, stands_ms: 200_000, ..Faults::default() };
+        s.sessions.push(session);
+        s
+    };
+    Directed::chain("encrypted where room is short, beside a disk that stands still", make, 120)
+        .finds(&["AdriftForgotten"])
 }
 
 /// The larger of two disks is lost, and says so, before or while it hears of regions of the map that new data come to; all there is lies on

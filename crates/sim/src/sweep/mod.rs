@@ -347,6 +347,7 @@ pub fn all() -> Vec<Directed> {
         beside::new_beside_a_still_disk(),
         beside::owed_by_a_still_ssd(),
         beside::encrypted_beside_a_still_disk(),
+        beside::encrypted_where_room_is_short(),
         beside::new_regions_beside_a_lost_disk(),
         beside::new_regions_beside_a_still_disk(),
         budget::used_up(),

@@ -39,6 +39,7 @@ use bimetal_format::label::{FamilyRow, Label, VolumeRow, VolumeState};
 use self::wipe::Wiping;
 use crate::env::Env;
 use crate::group::core::Core;
+use crate::mutant::{self, Mutant};
 use crate::options::{Encrypting, FamilyStatus, VolumeStatus, Waiting};
 use crate::wait::{Mutex, Signal};
 
@@ -107,7 +108,7 @@ impl Families {
     /// Slots that were taken to encrypt or overwrite something, and are on their way to being free or in use, as are those that were
     /// given up: whoever needs one waits for them.
     pub(crate) fn held(&self) -> usize {
-        self.held.get() + self.adrift.get()
+        self.held.get() + if mutant::on(Mutant::AdriftForgotten) { 0 } else { self.adrift.get() }
     }
 
     /// Counts slots as held until this is dropped.
