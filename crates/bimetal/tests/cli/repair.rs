@@ -265,6 +265,32 @@ fn a_member_without_labels_is_recognised_and_nothing_is_lost() {
     }
 }
 
+/// An old image of the SSD is all that has a label, and knows nothing of when the disk was used last: that is neither written over as a new
+/// device nor struck off.
+#[test]
+fn a_member_without_labels_that_was_used_after_the_others_is_not_given_up() {
+    if !installed("nbdcopy") {
+        return;
+    }
+    let p = Place::new();
+    filled(&p);
+    std::fs::copy(p.path("fast.img"), p.path("old.img")).expect("copied");
+    for _ in 0..2 {
+        let daemon = served(&p);
+        fill(&p, "main", &noise(DATA));
+        stop(&p, daemon);
+    }
+    std::fs::remove_file(p.path("fast.img")).expect("removed");
+    without_labels(&p, "slow.img");
+    p.file("blank.img", 96 * MIB);
+    let before = checksum(&p.path("slow.img"));
+    for new in [&["--slow", "slow.img"][..], &["--slow", "blank.img"], &["--slow", "blank.img", "--force"]] {
+        let repair = ["repair", "tank", "--member", "old.img", "--yes"];
+        p.refused(&[&repair[..], new].concat(), 1, &["slow.img", "member 1", "in use after", "Nothing was changed"]);
+        assert_eq!(checksum(&p.path("slow.img")), before, "{new:?}");
+    }
+}
+
 #[test]
 fn a_member_without_labels_is_not_taken_for_a_new_device() {
     if !installed("nbdcopy") {

@@ -93,6 +93,12 @@ impl<D> Identified<D> {
             .map(|(position, why, _)| (*position, why.to_string()))
             .collect()
     }
+
+    /// Positions of members without labels that were in use after all that the others know.
+    pub(super) fn used_later(&self) -> Vec<usize> {
+        let later = self.unusable.iter().filter(|(_, why, _)| matches!(why, Unusable::Later { .. }));
+        later.map(|(position, ..)| *position).collect()
+    }
 }
 
 /// Syncs each device and reads its labels. The sync comes first: a daemon that died may have left data in the device's

@@ -220,6 +220,12 @@ impl<E: Env> Plan<E> {
         &self.known.failed
     }
 
+    /// Positions in the caller's list of devices without labels that are members, and were in use after all that those with labels know: what
+    /// is on them nobody else has. They are among those that [`failed`](Plan::failed).
+    pub fn used_later(&self) -> &[usize] {
+        &self.known.used_later
+    }
+
     /// Bytes of volumes that are given up because a device fails to read where they are: it may read it another time.
     pub fn unread(&self) -> u64 {
         let pages = self.known.unread.pages * ENTRIES_PER_PAGE as u64 * CHUNK;
