@@ -172,19 +172,19 @@ pub(super) fn owed_by_a_still_ssd() -> Directed {
         let mut prepare = vec![of(1, fill(0, 1)), of(1, flush())];
         prepare.extend((0..14).map(|i| step(0, WRITE, i * CHUNK, 8192)));
         let crash = End::Crash(Crash::Power, CrashPoint { steps: prepare.len() as u64, events: 0 });
-        let (new, end) = [(1, crash), (2, End::Stop)][n as usize % 2];
+        let (new, end) = (1 + n / 2 % 2, if n % 2 == 0 { crash } else { End::Stop });
         let session = s.quiet_session(prepare, end);
         s.sessions.push(session);
         // The last free slots of the SSD are taken, and the mover waits for the one that comes.
         let mut steps: Vec<Step> = (30..30 + new).map(|i| step(0, WRITE, i * CHUNK, 8192)).collect();
         steps.extend([step(0, TRIM, 0, CHUNK), step(0, WRITE, 8192, 8192), flush()].map(|s| Step { volume: 1, ..s }));
-        steps.extend([step(2, WRITE, 0, 8192), sleep(2, 1000 + n * 40), step(2, WRITE, n / 2 % 2 * 40 * CHUNK, 8192)]);
+        steps.extend([step(2, WRITE, 0, 8192), sleep(2, 1000 + n * 10), step(2, WRITE, n / 4 % 2 * 40 * CHUNK, 8192)]);
         let mut session = s.quiet_session(steps, End::Stop);
-        session.faults[0] = Faults { stands_after: 1 + n as u32 / 2, stands_ms: 300_000, ..Faults::default() };
+        session.faults[0] = Faults { stands_after: 1 + n as u32 / 8, stands_ms: 300_000, ..Faults::default() };
         s.sessions.push(session);
         s
     };
-    Directed::chain("owed by an SSD that stands still", make, 120).finds(&["I5OwedCountsAll"])
+    Directed::chain("owed by an SSD that stands still", make, 240).finds(&["I5OwedCountsAll"])
 }
 
 /// A volume is encrypted, and its ciphertext goes to a disk that is new and stands still then: chunks go elsewhere, or wait for their turn,
