@@ -114,12 +114,15 @@ impl Run<'_> {
             return Ok(());
         }
         self.disks[member].store_mut().swap_image(ours);
-        // What has left it here is no member of either: an empty one that is missing keeps nobody from starting.
-        if super::forge::own_uuid(&self.disks[member]).is_none() {
-            return Ok(());
-        }
+        // What has left it here is no member of either.
+        let Some(own) = super::forge::own_uuid(&self.disks[member]) else { return Ok(()) };
         for writable in [true, false] {
-            if self.try_start(self.disks.clone(), OpenOptions { writable, ..self.open_options() })?.is_some() {
+            let options = OpenOptions { writable, ..self.open_options() };
+            let Some((env, group)) = self.try_start(self.disks.clone(), options)? else { continue };
+            // An emptied one that is to leave keeps nobody from starting: the others are of one history without it.
+            let together = group.status().members.iter().any(|m| m.uuid == own);
+            env.kill();
+            if together {
                 return Err("members of two histories were put together".into());
             }
         }

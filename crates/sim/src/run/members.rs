@@ -142,16 +142,18 @@ impl Roster {
         (0..disks.len()).filter(is_out).filter(says).collect()
     }
 
-    /// Those that were let go, and are there again after a crash.
+    /// Those that were let go, and are there again after a crash that came before the labels said so. What is being added anew does not
+    /// leave: then nothing of that has happened yet.
     fn come_back(&mut self, status: &Status, disks: &[SimDisk]) {
         let leaving = |disk: &SimDisk| {
             let uuid = own_uuid(disk);
             status.members.iter().any(|m| Some(m.uuid) == uuid && m.state == MemberState::Leaving)
         };
         for (i, disk) in disks.iter().enumerate() {
-            let may_be = self.let_go[i] && !self.inside[i] && self.pending.is_none_or(|p| p.0 != i);
+            let may_be = self.let_go[i] && !self.inside[i] && self.pending != Some((i, false));
             if may_be && leaving(disk) {
                 (self.inside[i], self.leaving[i]) = (true, Some(true));
+                self.pending = self.pending.filter(|p| p.0 != i);
             }
             self.let_go[i] &= !self.inside[i];
         }
