@@ -292,6 +292,31 @@ fn a_member_without_labels_that_was_used_after_the_others_is_not_given_up() {
 }
 
 #[test]
+fn neither_of_two_devices_that_may_be_the_member_without_labels_is_given_up() {
+    if !installed("nbdcopy") {
+        return;
+    }
+    let p = Place::new();
+    let content = filled(&p);
+    without_labels(&p, "slow.img");
+    std::fs::copy(p.path("slow.img"), p.path("clone.img")).expect("copied");
+    let places = ["slow.img", "clone.img"];
+    let before = places.map(|name| checksum(&p.path(name)));
+    let both = ["--slow", "slow.img", "--slow", "clone.img"];
+    for members in [&[][..], &["--member", "fast.img"]] {
+        let repair = [&["repair", "tank", "--yes"][..], members, &both].concat();
+        p.refused(&repair, 1, &["member 1", "a copy", "Nothing was changed"]);
+        p.refused(&[&repair[..], &["--force"]].concat(), 1, &["member 1", "Nothing was changed"]);
+        assert_eq!(places.map(|name| checksum(&p.path(name))), before, "{members:?}");
+    }
+    std::fs::remove_file(p.path("clone.img")).expect("removed");
+    p.ok(&["repair", "tank", "--yes"]);
+    let daemon = served(&p);
+    assert!(read(&p, "main").starts_with(&content));
+    stop(&p, daemon);
+}
+
+#[test]
 fn a_member_without_labels_is_not_taken_for_a_new_device() {
     if !installed("nbdcopy") {
         return;

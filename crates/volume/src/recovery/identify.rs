@@ -94,10 +94,11 @@ impl<D> Identified<D> {
             .collect()
     }
 
-    /// Positions of members without labels that were in use after all that the others know.
-    pub(super) fn used_later(&self) -> Vec<usize> {
-        let later = self.unusable.iter().filter(|(_, why, _)| matches!(why, Unusable::Later { .. }));
-        later.map(|(position, ..)| *position).collect()
+    /// Positions of devices without labels that hold what a member holds, and are not taken for it: which of two it is nobody knows, or it
+    /// was in use after all that the others know.
+    pub(super) fn held_back(&self) -> Vec<usize> {
+        let proven = |why: &Unusable| matches!(why, Unusable::Later { .. } | Unusable::Doubled { .. });
+        self.unusable.iter().filter(|(_, why, _)| proven(why)).map(|(position, ..)| *position).collect()
     }
 }
 

@@ -202,8 +202,8 @@ pub(crate) struct ForRepair {
     pub(crate) positions: Vec<usize>,
     /// Positions of those that failed when they were to say which member they are, or lack something of their size, and what is the matter.
     pub(crate) failed: Vec<(usize, String)>,
-    /// Positions of members without labels that were in use after all that the others know; they are among those.
-    pub(crate) used_later: Vec<usize>,
+    /// Positions of those among them that hold what a member holds, and are not taken for it.
+    pub(crate) held_back: Vec<usize>,
     /// Whether a member lacks what lay in a part of it.
     pub(crate) not_whole: bool,
     /// What could not be read, and no member at hand has otherwise.
@@ -221,7 +221,7 @@ pub(crate) async fn open_to_repair<E: Env>(
     let options = OpenOptions { writable: false, allow_missing: true, migrate: false, ..options };
     let mut found = identify(devices, false).await?;
     let misplaced = recognise::recognise(&env, &mut found).await;
-    let (failed, used_later) = (found.failed(), found.used_later());
+    let (failed, held_back) = (found.failed(), found.held_back());
     let not_whole = found.found.iter().any(|f| f.apart.is_some());
     let (core, source) = load(env, found, options).await?;
     let journal_ends = source.chains.iter().map(|c| c.as_ref().map(|c| c.end.sequence)).collect();
@@ -232,7 +232,7 @@ pub(crate) async fn open_to_repair<E: Env>(
         misplaced,
         positions,
         failed,
-        used_later,
+        held_back,
         not_whole,
         unread,
         unflushed,

@@ -220,10 +220,11 @@ impl<E: Env> Plan<E> {
         &self.known.failed
     }
 
-    /// Positions in the caller's list of devices without labels that are members, and were in use after all that those with labels know: what
-    /// is on them nobody else has. They are among those that [`failed`](Plan::failed).
-    pub fn used_later(&self) -> &[usize] {
-        &self.known.used_later
+    /// Positions in the caller's list of devices without labels that hold what a missing member holds, and are not taken for it: two do, or
+    /// it was in use after all that those with labels know. What is on them nobody else may have. They are among those that
+    /// [`failed`](Plan::failed).
+    pub fn held_back(&self) -> &[usize] {
+        &self.known.held_back
     }
 
     /// Bytes of volumes that are given up because a device fails to read where they are: it may read it another time.

@@ -457,7 +457,7 @@ fn a_member_without_labels_that_was_used_long_after_an_old_copy_is_not_taken_wit
     for member in 0..2 {
         let plan = plan_of(vec![old.0[1 - member].copy(), bare(member)]);
         assert_eq!(plan.failed().iter().map(|(at, _)| *at).collect::<Vec<_>>(), [1], "{member}");
-        assert_eq!(plan.used_later(), [1], "{member}");
+        assert_eq!(plan.held_back(), [1], "{member}");
         assert!(plan.failed()[0].1.contains("older copies"), "{}", plan.failed()[0].1);
         assert_eq!((plan.missing().len(), plan.members()), (1, &[0][..]), "{member}");
         // With what was used with it, it is known as ever.

@@ -140,7 +140,7 @@ async fn recognised(
     let with = Plan::new(env.clone(), devices, false).await;
     let with = with.with_context(|| format!("whether {named} is a missing member cannot be found out"))?;
     let first = found.opened.len();
-    if let Some((at, why)) = with.failed().iter().find(|(at, _)| *at >= first && with.used_later().contains(at)) {
+    if let Some((at, why)) = with.failed().iter().find(|(at, _)| *at >= first && with.held_back().contains(at)) {
         let place = bare.get(at - first).map(|(at, _)| at.to_string()).unwrap_or_default();
         bail!("{place}: {why}. It would be given up. Nothing was changed");
     }
