@@ -152,7 +152,8 @@ fn one_of_several() -> Directed {
 fn stopping() -> Directed {
     let prepare = vec![fill(0, 6), flush(), sleep(0, 3000)];
     let steps = vec![fill(12, 4), flush(), step(0, WRITE, 20 * CHUNK, 8192), step(0, TRIM, CHUNK, CHUNK)];
-    directed("fast member gone at a stop", group(12, 40, 40), prepare, steps, true).then(Damage::Missing(0))
+    let at_stop = directed("fast member gone at a stop", group(12, 40, 40), prepare, steps, true);
+    at_stop.then(Damage::Missing(0)).finds(&["C8AwayClearedEarly"])
 }
 
 /// An image of a member from before a session that was served, and then a start is cut off: what it says of itself must not

@@ -155,7 +155,7 @@ fn directory_rots() -> Directed {
         s.sessions.push(session);
         s
     };
-    Directed::chain("directory mended", make, 4 * MENDING).finds(&["C5MendedTooLate"])
+    Directed::chain("directory mended", make, 4 * MENDING).finds(&["C5MendedTooLate", "C7GenerationReused"])
 }
 
 /// A write to a chunk of which a page of the map tells.
