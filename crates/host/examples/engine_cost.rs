@@ -304,7 +304,7 @@ impl MemoryDevice {
         file.read_exact_at(&mut bytes, LABEL_A)?;
         let label = Label::decode(&bytes, LABEL_A).map_err(|e| format!("{path}: {e}"))?;
         let layout = label.layout();
-        let data = layout.slot(0)..layout.slot(0) + layout.slots * bimetal_format::CHUNK;
+        let data = layout.slots..layout.slots + layout.slot_count * bimetal_format::CHUNK;
         Ok(MemoryDevice { env: env.clone(), file: Rc::new(file), size, data })
     }
 }
