@@ -77,8 +77,8 @@ fast_size=$((40 * MiB)) slow_size=$((128 * MiB))
 # power_cuts NAME PROGRAM CUTS SECONDS: a load in the guest, recorded; then cuts, replayed here. Status as replay.py's.
 power_cuts() {
     local dir=$work/$1 program=$2 wanted=$3 seconds=$4
-    # Not every mark can be used (see replay.py).
-    local marks=$((wanted + wanted * 2 / 5))
+    # Not every mark can be used (see replay.py), and of few it may be most that cannot.
+    local marks=$((wanted + wanted * 2 / 5 + 4))
     mkdir -p "$dir/replay"
     guest --mem 1G --timeout $((seconds + 400)) --modules nbd,dm-log-writes,ext4 \
         --disk "$dir/fast,size=$fast_size,cache=unsafe" --disk "$dir/slow,size=$slow_size,cache=unsafe" \
